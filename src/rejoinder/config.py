@@ -1,0 +1,315 @@
+"""The configuration: strict, typed, read from TOML. ``rejoinder config show`` prints it resolved.
+
+Unknown keys fail. Environment variables carry secrets and paths only: ``REJOINDER_HOME`` (data),
+``REJOINDER_CACHE`` (converted models), ``REJOINDER_API_KEYS`` (``tenant:name:key``, comma
+separated) and the variable a judge's ``api_key_env`` names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rejoinder.errors import ConfigError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys fail, values are not coerced across types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ModelConfig(Section):
+    """The policy that users are served and that trains."""
+
+    policy: str = Field("default", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    """Name of the policy; what clients put into ``model`` (any other listed alias works too)."""
+    path: str = "embedded"
+    """``embedded`` (SmolLM2-135M-Instruct from its package), a model directory, or a hub id."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "auto"
+    """``auto``: bfloat16 on CUDA, float32 on CPU (a bf16 backward pass is far slower there)."""
+    device: str = "auto"
+    """``auto`` takes CUDA if there is one; else ``cpu``, ``cuda``, ``cuda:1``."""
+
+
+class GatewayConfig(Section):
+    """The HTTP side."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    workers: int = Field(1, ge=1, le=64)
+    require_keys: bool = False
+    """Also on loopback; off loopback keys are always required (rule 9)."""
+    max_body_bytes: int = Field(8 << 20, ge=1024)
+    max_concurrent: int = Field(256, ge=1)
+    """Requests in progress per worker and per key; the next one gets 429."""
+    max_queued: int = Field(1024, ge=1)
+    """Requests in progress per worker in all; the next one gets 429."""
+    request_timeout_s: float = Field(600.0, gt=0)
+    default_max_tokens: int = Field(512, ge=1)
+    session_idle_s: float = Field(1800.0, gt=0)
+    """A session without a request for so long is closed; a later match reopens it."""
+    train_truncated_sampling: bool = False
+    """Let turns sampled with top_p, top_k, min_p or penalties train. Off: served only."""
+    main_temperature: float | None = Field(None, ge=0.05, le=2.0)
+    """Overrides the client's temperature on main turns (and drops truncation), so that they train."""
+
+
+class TorchEngineConfig(Section):
+    """The in-process PyTorch engine (a process of its own, reached over loopback HTTP)."""
+
+    kind: Literal["torch"] = "torch"
+    host: str = "127.0.0.1"
+    port: int = Field(8081, ge=0, le=65535)
+    max_running: int = Field(16, ge=1)
+    """Sequences decoded together."""
+    max_waiting: int = Field(1024, ge=1)
+    cache_slots: int = Field(32, ge=2)
+    """KV slots: running sequences and finished ones kept for prefix reuse."""
+    context_length: int | None = Field(None, ge=64)
+    """None: what the model's configuration says."""
+    prefill_chunk: int = Field(128, ge=8)
+    """Prompt tokens per step: bounds how long a prompt stalls the others."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads; None lets PyTorch choose."""
+    poll_s: float = Field(0.5, gt=0)
+    """How often the registry is asked for a new live version."""
+
+
+class ScriptedEngineConfig(Section):
+    """Answers with fixed text at a fixed rate: for tests and gateway benchmarks, never a claim."""
+
+    kind: Literal["scripted"] = "scripted"
+    answer: str = "A scripted answer."
+    tokens_per_second: float | None = None
+    """None: at once."""
+    context_length: int = 8192
+
+
+EngineConfig = Annotated[TorchEngineConfig | ScriptedEngineConfig, Field(discriminator="kind")]
+
+
+class JournalConfig(Section):
+    """Where everything that matters is kept."""
+
+    url: str | None = None
+    """SQLAlchemy URL; None: ``sqlite:///<home>/journal.db``."""
+    keep_days: float | None = Field(None, gt=0)
+    """Conversations older than this are deleted by the retention pass; None keeps all."""
+    max_bytes: int | None = Field(None, gt=0)
+    """The retention pass deletes the oldest ended conversations above this size."""
+
+
+class JudgeLimits(Section):
+    """Shared by all judges."""
+
+    concurrency: int = Field(2, ge=1)
+    timeout_s: float = Field(60.0, gt=0)
+    attempts: int = Field(4, ge=1)
+    """Calls per turn before it becomes ``judge_failed``; the wait doubles from one second."""
+
+
+class LikelihoodJudgeConfig(JudgeLimits):
+    """Compares the model's probabilities of the verdict labels; works with a small model."""
+
+    kind: Literal["likelihood"] = "likelihood"
+    threshold: float = 0.0
+    """Log-odds above which an answer counts as good; chosen on the development split."""
+    margin: float = Field(0.0, ge=0)
+    """|log-odds - threshold| below this is *unsure*: no verdict."""
+
+
+class LlmJudgeConfig(JudgeLimits):
+    """m votes of a language model with a majority and a quorum."""
+
+    kind: Literal["llm"] = "llm"
+    base_url: str | None = None
+    """OpenAI-compatible endpoint (``http://127.0.0.1:8000/v1``); None: the engine, frozen weights."""
+    model: str | None = None
+    api_key_env: str | None = None
+    allow_external: bool = False
+    """Must be true for an endpoint off this machine: conversations leave it (rule 9)."""
+    votes: int = Field(3, ge=1)
+    quorum: int | None = Field(None, ge=1)
+    """Votes that must succeed; None: a majority of ``votes``."""
+    temperature: float = Field(0.6, ge=0)
+    max_tokens: int = Field(1024, ge=16)
+    context_messages: int = Field(6, ge=1)
+    max_chars: int = Field(24000, ge=1000)
+    """Limit of the conversation text in one judge prompt; longer parts are shortened in the middle."""
+    structured: bool = True
+    """Ask for JSON by ``response_format`` where the endpoint supports it."""
+
+
+class CallableJudgeConfig(JudgeLimits):
+    """A Python callable ``package.module:function`` of (context, answer, next state)."""
+
+    kind: Literal["callable"] = "callable"
+    target: str = Field(pattern=r"^[\w.]+:[\w.]+$")
+
+
+class FeedbackJudgeConfig(JudgeLimits):
+    """Only explicit feedback scores; next states are recorded and not judged."""
+
+    kind: Literal["feedback"] = "feedback"
+
+
+JudgeConfig = Annotated[
+    LikelihoodJudgeConfig | LlmJudgeConfig | CallableJudgeConfig | FeedbackJudgeConfig,
+    Field(discriminator="kind"),
+]
+
+
+class LoraConfig(Section):
+    """Low-rank adapters instead of full weights."""
+
+    rank: int = Field(16, ge=1)
+    alpha: float = Field(32.0, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+
+
+class LossConfig(Section):
+    """The policy loss; formulas in ``docs/reference/algorithms.md``."""
+
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_high: float = Field(0.28, gt=0)
+    dual_clip: float | None = Field(None, gt=1)
+    correction: Literal["none", "bypass", "tis", "icepop", "decoupled"] = "tis"
+    tis_cap: float = Field(2.0, gt=0)
+    icepop_low: float = Field(0.5, gt=0)
+    icepop_high: float = Field(2.0, gt=0)
+    kl_coefficient: float = Field(0.0, ge=0)
+    kl_kind: Literal["k1", "k2", "k3"] = "k3"
+    kl_importance: bool = False
+    """Weight the KL term by the importance ratio, for samples of older versions."""
+    entropy_coefficient: float = 0.0
+    aggregation: Literal["turn_mean", "token_mean", "trajectory_mean"] = "turn_mean"
+
+
+class TrainerConfig(Section):
+    """The training loop."""
+
+    algorithm: str = "binary"
+    batch_size: int = Field(16, ge=1)
+    """Samples per step."""
+    learning_rate: float = Field(1e-5, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = Field(0, ge=0)
+    schedule_steps: int = Field(1000, ge=1)
+    """Where ``linear`` and ``cosine`` reach zero."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = Field(0.1, ge=0)
+    grad_clip: float = Field(1.0, gt=0)
+    micro_batch_tokens: int = Field(2048, ge=64)
+    """Packed tokens per forward and backward pass; gradients accumulate over the step."""
+    max_sample_tokens: int = Field(8192, ge=16)
+    """Longer samples are dropped with the reason ``limit``."""
+    logit_chunk: int = Field(256, ge=16)
+    """Tokens whose logits exist at one time."""
+    gradient_checkpointing: bool = False
+    lora: LoraConfig | None = None
+    """None trains full weights."""
+    max_staleness: int = Field(4, ge=0)
+    """Versions a sample may lag behind; older ones are dropped with the reason ``stale``."""
+    checkpoint_every: int = Field(4, ge=1)
+    """Steps between checkpoints with optimizer and RNG; every step writes a version."""
+    keep_checkpoints: int = Field(2, ge=1)
+    keep_versions: int = Field(4, ge=1)
+    """Newest versions whose weights stay on disk; live, pinned and checkpointed ones always do."""
+    seed: int = 0
+    poll_s: float = Field(0.5, gt=0)
+    nice: int = Field(5, ge=0, le=19)
+    """Scheduling priority: a learning step must not slow down serving."""
+    threads: int | None = Field(None, ge=1)
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    loss: LossConfig = LossConfig()
+
+
+class EvaluationConfig(Section):
+    """Fixed prompts answered by each version, scored by a callable, kept with the version."""
+
+    every: int = Field(0, ge=0)
+    """Versions between evaluations; 0: never."""
+    prompts: str | None = None
+    """JSONL file of ``{"messages": [...]}``."""
+    scorer: str | None = Field(None, pattern=r"^[\w.]+:[\w.]+$")
+    """``package.module:function`` of (messages, answer) -> float."""
+    max_tokens: int = Field(160, ge=1)
+
+    @model_validator(mode="after")
+    def _complete(self) -> EvaluationConfig:
+        if self.every and not (self.prompts and self.scorer):
+            raise ValueError("evaluation.every needs evaluation.prompts and evaluation.scorer")
+        return self
+
+
+class Config(Section):
+    """All sections. Every one has defaults that work on a laptop with the embedded model."""
+
+    home: str = ""
+    """Data directory; empty: ``REJOINDER_HOME``, else ``~/.rejoinder``."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    model: ModelConfig = ModelConfig()
+    gateway: GatewayConfig = GatewayConfig()
+    engine: EngineConfig = TorchEngineConfig()
+    journal: JournalConfig = JournalConfig()
+    judge: JudgeConfig = LikelihoodJudgeConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def home_path(self) -> Path:
+        """The data directory, absolute."""
+        named = self.home or os.environ.get("REJOINDER_HOME") or "~/.rejoinder"
+        return Path(named).expanduser().absolute()
+
+    @property
+    def journal_url(self) -> str:
+        """SQLAlchemy URL of the journal."""
+        return self.journal.url or f"sqlite:///{self.home_path / 'journal.db'}"
+
+    @property
+    def versions_path(self) -> Path:
+        """Directory of policy versions and checkpoints."""
+        return self.home_path / "policies"
+
+
+def cache_path() -> Path:
+    """Directory of converted models."""
+    named = os.environ.get("REJOINDER_CACHE") or "~/.cache/rejoinder"
+    return Path(named).expanduser().absolute()
+
+
+def load_config(path: Path | None) -> Config:
+    """Read a TOML file (None: all defaults).
+
+    Raises:
+        ConfigError: the file is missing, not TOML, or has an unknown key or a bad value; the
+            message lists every fault with its key.
+    """
+    if path is None:
+        return Config()
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    try:
+        return Config.model_validate_json(json.dumps(data, default=str))
+    except ValidationError as error:
+        faults = "\n".join(
+            f"  {'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+            for fault in error.errors()
+        )
+        raise ConfigError(f"{path} has faults:\n{faults}") from error

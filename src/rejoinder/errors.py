@@ -1,0 +1,61 @@
+"""Errors that cross a seam. Each names what is wrong and what to change."""
+
+from __future__ import annotations
+
+
+class RejoinderError(Exception):
+    """Base of the errors this package raises on purpose; the message is written for a person."""
+
+
+class ConfigError(RejoinderError):
+    """The configuration cannot work (rule 10); the message names the key and the remedy."""
+
+
+class EngineError(RejoinderError):
+    """An engine call failed. ``status`` and ``code`` are what an API client should see."""
+
+    status = 502
+    code = "engine_error"
+
+
+class EngineUnavailable(EngineError):
+    """The engine cannot be reached, or went away while answering. Safe to retry."""
+
+    status = 503
+    code = "engine_unavailable"
+
+
+class EngineBusy(EngineError):
+    """The engine's queue is full. Safe to retry later."""
+
+    status = 429
+    code = "engine_busy"
+
+
+class EngineTimeout(EngineError):
+    """The deadline passed before the answer was complete."""
+
+    status = 504
+    code = "timeout"
+
+
+class ContextLengthExceeded(EngineError):
+    """Prompt and requested answer do not fit the model's context."""
+
+    status = 400
+    code = "context_length_exceeded"
+
+
+class UnknownVersion(EngineError):
+    """The named policy or version is not loaded and cannot be loaded."""
+
+    status = 404
+    code = "model_not_found"
+
+
+class JournalError(RejoinderError):
+    """The journal refused an operation."""
+
+
+class LeaseLost(JournalError):
+    """Another process took the lease over; this one must stop writing (fencing)."""

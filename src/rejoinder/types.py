@@ -1,0 +1,211 @@
+"""The vocabulary of the system as frozen types. Knows nothing of the rest of the package.
+
+Token ids are plain ``int``; a log-probability is a natural logarithm in ``float``. Times are Unix
+seconds in UTC. Names follow the glossary in ``docs/architecture.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+BASE_VERSION = 0
+"""The version number of a policy's start weights."""
+
+
+def new_id() -> str:
+    """Return a 32-digit hexadecimal id that sorts by creation time (milliseconds, then random)."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+class TurnType(StrEnum):
+    """Whether a turn may train."""
+
+    MAIN = "main"
+    """May train."""
+    SIDE = "side"
+    """Served only: heartbeats, title generation, measuring."""
+
+
+class TurnState(StrEnum):
+    """Where a turn stands. ``consumed`` is not a state: it is a row per lineage (rule 3)."""
+
+    OPEN = "open"
+    """Accepted; the engine may be sampling."""
+    ABORTED = "aborted"
+    """Ended without a whole answer: client gone, engine failed, or process killed."""
+    WAITING = "waiting"
+    """Answered; its next state has not arrived."""
+    JUDGING = "judging"
+    """Its next state has arrived; no judgement has been committed."""
+    NO_VERDICT = "no_verdict"
+    """Judged in vain: the judge failed. Never the same as a neutral verdict (rule 5)."""
+    JUDGED = "judged"
+    """Has a verdict, and the algorithm did not want it as a sample."""
+    SAMPLED = "sampled"
+    """Became a sample."""
+    ENDED = "ended"
+    """Will not become a sample; ``fate`` says why."""
+
+
+class Fate(StrEnum):
+    """Why a turn did not become a sample, or a sample did not train (rule 4: no silent drop)."""
+
+    SIDE = "side"
+    CLIENT_GONE = "client_gone"
+    ENGINE_FAILED = "engine_failed"
+    TIMED_OUT = "timed_out"
+    PROCESS_KILLED = "process_killed"
+    SUPERSEDED = "superseded"
+    NO_NEXT_STATE = "no_next_state"
+    AMBIGUOUS_PARENT = "ambiguous_parent"
+    SAMPLING_NOT_TRAINABLE = "sampling_not_trainable"
+    MISSING_LOGPROBS = "missing_logprobs"
+    EMPTY_ANSWER = "empty_answer"
+    NEUTRAL = "neutral"
+    NO_QUORUM = "no_quorum"
+    JUDGE_FAILED = "judge_failed"
+    JUDGE_UNSURE = "judge_unsure"
+    STALE = "stale"
+    LIMIT = "limit"
+    DUPLICATE = "duplicate"
+    LATE_FEEDBACK = "late_feedback"
+    NO_SIGNAL = "no_signal"
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    """The model sampled an end token, or a stop string appeared."""
+    LENGTH = "length"
+    """``max_tokens`` or the context was used up."""
+
+
+class VersionState(StrEnum):
+    """Where a policy version stands."""
+
+    CANDIDATE = "candidate"
+    LIVE = "live"
+    RETIRED = "retired"
+    REJECTED = "rejected"
+    ORPHANED = "orphaned"
+    """Its optimizer state was lost in a restart; it is no longer in the lineage."""
+
+
+class WeightsKind(StrEnum):
+    """What the files behind a version hold."""
+
+    FULL = "full"
+    """A Hugging Face model directory."""
+    LORA = "lora"
+    """A PEFT adapter directory; its ``base_model_name_or_path`` is informative only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How an answer is sampled. Units: tokens; temperature 0 means greedy."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps all tokens."""
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+
+    def not_trainable_because(self) -> str | None:
+        """Return which setting makes the answer served-only by default, or None (design, section 4)."""
+        if self.temperature < 0.05:
+            return "temperature below 0.05"
+        if self.top_p < 1.0:
+            return "top_p"
+        if self.top_k > 0:
+            return "top_k"
+        if self.min_p > 0.0:
+            return "min_p"
+        if self.frequency_penalty or self.presence_penalty:
+            return "penalty"
+        if self.logit_bias:
+            return "logit_bias"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRun:
+    """``count`` successive answer tokens that ``version`` sampled."""
+
+    version: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the model asked for; ``arguments`` is the JSON text as the client or model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One normalised chat message: content flattened to text, ``developer`` made ``system``.
+
+    Lists of text parts are joined without a separator; null becomes the empty string. The same
+    normalised messages are rendered, hashed, stored and judged, so that no two places disagree.
+    """
+
+    role: str
+    """``system``, ``user``, ``assistant`` or ``tool``."""
+    content: str
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose turns may be linked with each other: candidates for a parent share all three."""
+
+    tenant: str
+    key: str
+    """Name of the API key, never the key itself; ``local`` where the gateway has no keys."""
+    user: str = ""
+    """The request's ``user`` field; it never names a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One judge call: a score, or the reason there is none."""
+
+    score: int | None
+    """-1, 0, +1, or None for a failed vote."""
+    reason: str = ""
+    """Why there is no score, or the judge's own short rationale. Untrusted text."""
+    value: float | None = None
+    """The judge's raw figure where it has one (a log-odds), for calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a judge says of one turn: a score in {-1, 0, +1}, or no verdict."""
+
+    score: int | None
+    """None means *no verdict*; never replaced by 0."""
+    votes: tuple[Vote, ...]
+    fingerprint: str
+    """Identifies judge, prompt and model: verdicts are unique per (turn, next state, fingerprint)."""
+    why: Fate | None = None
+    """Set exactly when ``score`` is None."""
+    seconds: float = 0.0
