@@ -59,7 +59,7 @@ class GatewayConfig(Section):
     train_truncated_sampling: bool = False
     """Let turns sampled with top_p, top_k, min_p or penalties train. Off: served only."""
     main_temperature: float | None = Field(None, ge=0.05, le=2.0)
-    """Overrides the client's temperature on main turns (and drops truncation), so that they train."""
+    """Overrides the temperature of main turns (and drops truncation), so that they train."""
 
 
 class TorchEngineConfig(Section):
@@ -131,7 +131,7 @@ class LlmJudgeConfig(JudgeLimits):
 
     kind: Literal["llm"] = "llm"
     base_url: str | None = None
-    """OpenAI-compatible endpoint (``http://127.0.0.1:8000/v1``); None: the engine, frozen weights."""
+    """OpenAI-compatible endpoint (``http://host:port/v1``); None: the engine, frozen weights."""
     model: str | None = None
     api_key_env: str | None = None
     allow_external: bool = False
@@ -143,7 +143,7 @@ class LlmJudgeConfig(JudgeLimits):
     max_tokens: int = Field(1024, ge=16)
     context_messages: int = Field(6, ge=1)
     max_chars: int = Field(24000, ge=1000)
-    """Limit of the conversation text in one judge prompt; longer parts are shortened in the middle."""
+    """Conversation text in one judge prompt; longer parts are shortened in the middle."""
     structured: bool = True
     """Ask for JSON by ``response_format`` where the endpoint supports it."""
 

@@ -124,7 +124,7 @@ class Sampling:
     logit_bias: dict[int, float] = field(default_factory=dict)
 
     def not_trainable_because(self) -> str | None:
-        """Return which setting makes the answer served-only by default, or None (design, section 4)."""
+        """Return which setting makes the answer served-only by default, or None."""
         if self.temperature < 0.05:
             return "temperature below 0.05"
         if self.top_p < 1.0:
@@ -150,7 +150,7 @@ class VersionRun:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model asked for; ``arguments`` is the JSON text as the client or model wrote it."""
+    """A call the model asked for; ``arguments`` is the JSON text as it was written."""
 
     id: str
     name: str
@@ -205,7 +205,7 @@ class Judgement:
     """None means *no verdict*; never replaced by 0."""
     votes: tuple[Vote, ...]
     fingerprint: str
-    """Identifies judge, prompt and model: verdicts are unique per (turn, next state, fingerprint)."""
+    """Of judge, prompt and model: verdicts are unique per (turn, next state, fingerprint)."""
     why: Fate | None = None
     """Set exactly when ``score`` is None."""
     seconds: float = 0.0

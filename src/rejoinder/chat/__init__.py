@@ -1,0 +1,1 @@
+"""Chat: normalising and rendering messages, detokenising, linking requests into sessions."""

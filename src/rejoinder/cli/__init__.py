@@ -1,0 +1,1 @@
+"""Commands only; every one is a thin call into a role."""

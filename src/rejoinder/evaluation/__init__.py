@@ -1,0 +1,1 @@
+"""Evaluation: simulated people, rules and the demonstration."""

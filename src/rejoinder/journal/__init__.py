@@ -1,0 +1,1 @@
+"""The journal: the relational database that is the spine of the system."""

@@ -1,0 +1,1 @@
+"""Judges: what came after an answer becomes a verdict."""

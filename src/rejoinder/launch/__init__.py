@@ -1,0 +1,1 @@
+"""Launchers: start, watch and restart roles."""

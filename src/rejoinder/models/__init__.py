@@ -1,0 +1,1 @@
+"""Model files: the embedded model, loading, tokenizers, attention and log-probabilities."""

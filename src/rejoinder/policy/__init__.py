@@ -1,0 +1,1 @@
+"""The policy registry and how versions reach engines."""

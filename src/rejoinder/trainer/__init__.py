@@ -1,0 +1,1 @@
+"""The trainer: losses, batching, optimizer, checkpoints and the training loop."""

@@ -1,0 +1,464 @@
+"""The journal seam: what each role may ask of the database.
+
+One object implements all protocols (``SqlJournal``); a role is typed against the one it needs.
+Calls are synchronous and safe from any thread; those that return a ``Future`` are grouped into one
+transaction per flush (group commit) and resolve when durable. Nothing here knows HTTP or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rejoinder.types import (
+    Fate,
+    FinishReason,
+    Json,
+    Judgement,
+    Message,
+    Sampling,
+    Scope,
+    TurnType,
+    VersionRun,
+    VersionState,
+    WeightsKind,
+)
+
+# --- serving ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMatch:
+    """An earlier turn whose history, answer included, is a prefix of a request's history."""
+
+    turn_id: str
+    session_id: str
+    external_session: str | None
+    chain: bytes
+    """The matched hash; the caller knows which prefix it stands for."""
+    superseded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SameRequest:
+    """An earlier turn that answered exactly the same history (a retry or a regeneration)."""
+
+    turn_id: str
+    session_id: str
+    parent_id: str | None
+    created_at: float
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """A request that was accepted; queued before the first byte and not waited for."""
+
+    turn_id: str
+    session_id: str
+    external_session: str | None
+    """What the client called its session; None where it was derived."""
+    scope: Scope
+    policy: str
+    turn_type: TurnType
+    parent_id: str | None
+    """The turn whose answer this request replies to."""
+    link_reason: str
+    """Why it was linked or not, for people."""
+    completion_id: str
+    choice: int
+    """Index among the ``n`` answers; siblings share ``completion_id``."""
+    created_at: float
+    owner: str
+    """The gateway process that is serving it; lets a restart abort what it left open."""
+    messages: Sequence[Message]
+    """The whole normalised request. Stored by content hash; shared history is stored once."""
+    tools: str | None
+    """Canonical JSON of the tools, if any."""
+    prompt_ids: Sequence[int]
+    """[P] exactly what the engine gets."""
+    request_chain: bytes
+    """Hash of the request's history, for recognising retries."""
+    sampling: Sampling
+    fate: Fate | None = None
+    """Known already: ``side``, ``sampling_not_trainable``, ``ambiguous_parent`` does not go here."""
+    group: str | None = None
+    trajectory: str | None = None
+    step_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTurn:
+    """An answer that is complete. Durable before its last byte leaves (design, rule 3)."""
+
+    turn_id: str
+    answered_at: float
+    answer_ids: Sequence[int]
+    """[T] sampled ids."""
+    logprobs: Sequence[float]
+    """[T] behaviour log-probabilities; same length or the turn ends as ``missing_logprobs``."""
+    versions: Sequence[VersionRun]
+    finish_reason: FinishReason
+    message: Message
+    """The answer as the client saw it."""
+    answer_chain: bytes
+    """Hash of history plus answer: what the next request will be recognised by."""
+    first_token_s: float | None = None
+    total_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTurn:
+    """An answer that broke off; whatever was sampled is kept, and never trains."""
+
+    turn_id: str
+    fate: Fate
+    answer_ids: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    versions: Sequence[VersionRun] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextState:
+    """What followed an answer. Written when the next request *arrives* (design, section 4)."""
+
+    turn_id: str
+    """The answer it follows."""
+    child_id: str
+    """The turn whose request brought it."""
+    messages: Sequence[Message]
+    """Every message after the answer."""
+    digest: bytes
+    """Hash of ``messages``; (turn, digest, judge fingerprint) is a verdict's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackResult:
+    """What became of explicit feedback: ``accepted``, ``late_feedback`` or ``unknown``."""
+
+    outcome: str
+    turn_id: str | None = None
+
+
+class TurnJournal(Protocol):
+    """The gateway's part."""
+
+    def find_chains(self, scope: Scope, chains: Sequence[bytes]) -> list[ChainMatch]:
+        """Return all answered turns of the scope whose answer chain is in ``chains``."""
+        ...
+
+    def find_same_request(
+        self, scope: Scope, request_chain: bytes, external_session: str | None
+    ) -> list[SameRequest]:
+        """Return turns with this request chain; within one external session if one is given."""
+        ...
+
+    def find_session(self, scope: Scope, external_session: str) -> str | None:
+        """Return the internal id of the session a client names, if it is known."""
+        ...
+
+    def open_turn(self, turn: OpenTurn) -> None:
+        """Queue the row of an accepted request; opens the session too. Not waited for."""
+        ...
+
+    def finish_turn(self, turn: FinishedTurn) -> Future[None]:
+        """Store an answer; the future resolves when it is durable."""
+        ...
+
+    def abort_turn(self, turn: AbortedTurn) -> Future[None]:
+        """End a turn without an answer."""
+        ...
+
+    def supersede(self, turn_id: str, by: str) -> Future[None]:
+        """Mark a turn as replaced by a retry; cancels its sample unless it was consumed."""
+        ...
+
+    def add_next_state(self, state: NextState) -> Future[None]:
+        """Record a next state and queue the judging of its turn.
+
+        With several children the first decisive next state counts, the others are recorded. A
+        turn that had ended as ``no_next_state`` is reopened. Side, aborted and not trainable turns
+        are recorded and not judged.
+        """
+        ...
+
+    def add_feedback(
+        self, scope: Scope, completion_id: str, choice: int, score: int, text: str | None
+    ) -> Future[FeedbackResult]:
+        """Store a person's own score; it outranks the judge until the sample is consumed."""
+        ...
+
+    def close_session(self, session_id: str, reason: str) -> Future[None]:
+        """Close a session; its waiting turns end provisionally as ``no_next_state``."""
+        ...
+
+    def close_idle_sessions(self, idle_s: float) -> Future[int]:
+        """Close sessions without a request for ``idle_s`` seconds; returns how many."""
+        ...
+
+    def abort_open_turns(self, owner_prefix: str, alive: Sequence[str]) -> Future[int]:
+        """At start: abort turns left open by owners of this prefix that are not ``alive``."""
+        ...
+
+
+# --- judging ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTask:
+    """One claimed judging job, with all a judge may see."""
+
+    job_id: str
+    fence: int
+    """Lease number: a commit under an older one is refused."""
+    turn_id: str
+    tenant: str
+    policy: str
+    attempt: int
+    """1 for the first claim."""
+    context: tuple[Message, ...]
+    """The request's messages, oldest first."""
+    answer: Message
+    next_state: tuple[Message, ...]
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """The learning signal a judgement gives; None in ``commit_judgement`` means no sample."""
+
+    reward: float | None
+    hints: tuple[str, ...] = ()
+
+
+class JudgeJournal(Protocol):
+    """The judge's part."""
+
+    def claim_judging(self, owner: str, limit: int, lease_s: float) -> list[JudgeTask]:
+        """Claim queued jobs, oldest first, those of expired leases included."""
+        ...
+
+    def commit_judgement(
+        self, task: JudgeTask, judgement: Judgement, sample: SampleSpec | None, fate: Fate | None
+    ) -> bool:
+        """Store verdict and votes, end the job, and make the sample, all in one transaction.
+
+        Returns False, changing nothing, if the lease was lost, the turn was superseded, or
+        explicit feedback has scored it meanwhile. ``fate`` says why there is no sample.
+        """
+        ...
+
+    def retry_judging(self, task: JudgeTask, after_s: float, error: str) -> None:
+        """Give a job back for a later attempt."""
+        ...
+
+    def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:
+        """Add to a named counter (failed calls, rejected requests); queued, not waited for."""
+        ...
+
+
+# --- training --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSample:
+    """What the trainer learns from: one turn with its behaviour and its signal."""
+
+    sample_id: str
+    turn_id: str
+    session_id: str
+    trajectory: str | None
+    prompt_ids: list[int]
+    answer_ids: list[int]
+    logprobs: list[float]
+    """[T] behaviour log-probabilities, finite, one per answer id."""
+    versions: tuple[VersionRun, ...]
+    temperature: float
+    reward: float | None
+    hints: tuple[str, ...]
+    created_at: float
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version that sampled a token of the answer."""
+        return min(run.version for run in self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The chain of versions one training run extends."""
+
+    lineage_id: str
+    policy: str
+    parent_id: str | None
+    from_version: int
+    """The version it starts from; 0 for the first."""
+    head_version: int
+    """The newest version in it that is not orphaned."""
+    next_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """One version of a policy in the registry."""
+
+    policy: str
+    version: int
+    uri: str
+    kind: WeightsKind
+    base_uri: str
+    parent: int | None
+    lineage_id: str | None
+    step: int | None
+    state: VersionState
+    created_at: float
+    checkpoint_uri: str | None = None
+    """Optimizer and RNG of the step, where one was kept."""
+    pinned: bool = False
+    files: bool = True
+    """False once retention has deleted the weights."""
+    metrics: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommit:
+    """One training step, committed in one fenced transaction after its files are durable."""
+
+    lineage_id: str
+    step: int
+    version: PolicyVersion
+    sample_ids: Sequence[str]
+    metrics: Json
+    started_at: float
+    finished_at: float
+
+
+class TrainJournal(Protocol):
+    """The trainer's part."""
+
+    def acquire_lease(self, name: str, owner: str, ttl_s: float) -> int | None:
+        """Take a named lease; returns its fence (a growing number), or None if it is held."""
+        ...
+
+    def renew_lease(self, name: str, fence: int, ttl_s: float) -> None:
+        """Prolong a lease; raises ``LeaseLost`` if another owner has taken it."""
+        ...
+
+    def release_lease(self, name: str, fence: int) -> None:
+        """Give a lease back; no error if it is lost already."""
+        ...
+
+    def current_lineage(self, policy: str) -> Lineage:
+        """Return the policy's open lineage, opening the first one at version 0 if need be."""
+        ...
+
+    def ready_count(self, lineage: Lineage, max_staleness: int) -> int:
+        """Samples that could train now: not consumed in the lineage, not cancelled, not stale."""
+        ...
+
+    def take_samples(
+        self, lineage: Lineage, limit: int, max_staleness: int, max_tokens: int
+    ) -> list[TrainSample]:
+        """Return up to ``limit`` samples, oldest first, and drop stale or too long ones.
+
+        Drops are rows with their fate. Nothing is consumed before ``commit_step``; what is not
+        taken stays (cases: surplus samples lost).
+        """
+        ...
+
+    def commit_step(self, lease: str, fence: int, commit: StepCommit) -> None:
+        """Insert step, version and consumption, and make the version live, in one transaction.
+
+        Raises:
+            LeaseLost: the fence is not the lease's.
+            JournalError: a sample is consumed in the lineage already, was cancelled, or the
+                lineage was closed by a rollback; nothing has been written.
+        """
+        ...
+
+    def rewind(self, lease: str, fence: int, lineage: Lineage, to_version: int) -> int:
+        """After a restart: orphan later versions, free their samples, serve ``to_version``.
+
+        Returns how many samples were freed.
+        """
+        ...
+
+    def add_evaluation(
+        self, policy: str, version: int, name: str, score: float, detail: Json
+    ) -> None:
+        """Keep an evaluation result with its version."""
+        ...
+
+
+# --- policies --------------------------------------------------------------------------------
+
+
+class PolicyJournal(Protocol):
+    """The registry's tables."""
+
+    def ensure_policy(self, policy: str, tenant: str, base_uri: str, fingerprint: str) -> None:
+        """Register a policy with its base as version 0, live.
+
+        Raises:
+            JournalError: it is registered with another base; the message says what to change.
+        """
+        ...
+
+    def live_versions(self) -> list[PolicyVersion]:
+        """Return the live version of every policy."""
+        ...
+
+    def versions(self, policy: str) -> list[PolicyVersion]:
+        """Return all versions of a policy, oldest first."""
+        ...
+
+    def rollback(self, policy: str, to_version: int, *, replay: bool) -> Lineage:
+        """Make an earlier version live and open a new lineage from it.
+
+        Without ``replay`` the new lineage inherits what was consumed before; with it, samples
+        consumed after ``to_version`` are free to train again.
+        """
+        ...
+
+    def forget_files(self, policy: str, version: int) -> None:
+        """Record that retention deleted a version's weights."""
+        ...
+
+
+# --- watching --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RoleReport:
+    """A role's heartbeat: what it does and its last error."""
+
+    role: str
+    """``gateway``, ``engine``, ``judge`` or ``trainer``."""
+    instance: str
+    pid: int
+    state: str
+    """A short word: ``loading``, ``ready``, ``training``…"""
+    detail: Json = field(default_factory=dict)
+    last_error: str | None = None
+    last_error_at: float | None = None
+    started_at: float = 0.0
+    seen_at: float = 0.0
+
+
+class WatchJournal(Protocol):
+    """What every role reports and what ``status``, export and retention read."""
+
+    def report(self, report: RoleReport) -> None:
+        """Upsert a heartbeat; queued, not waited for."""
+        ...
+
+    def reports(self) -> list[RoleReport]:
+        """Return the newest heartbeat of each role instance."""
+        ...
+
+    def status(self, policy: str, max_staleness: int) -> Json:
+        """Return the counts ``rejoinder status`` shows; see ``journal/status.py`` for the keys."""
+        ...
