@@ -35,7 +35,7 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientLogprob:
-    """What an API client sees for one token: untempered log-probabilities, never the behaviour's."""
+    """What an API client sees for one token: untempered, never the behaviour logprob."""
 
     logprob: float
     top: list[tuple[int, float]] = field(default_factory=list)
@@ -104,7 +104,7 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class VersionSource:
-    """Where an engine finds a version's weights. ``base_uri`` is the model a LoRA adapter extends."""
+    """Where a version's weights are. ``base_uri`` is the model a LoRA adapter extends."""
 
     policy: str
     version: int
@@ -123,7 +123,7 @@ class EngineInfo:
     context_length: int
     eos_ids: list[int]
     capabilities: list[str]
-    """Of: ``logprobs``, ``score``, ``candidates``, ``stop_strings``, ``multi_version``, ``json_schema``."""
+    """Of: logprobs, score, candidates, stop_strings, multi_version, json_schema."""
     live: dict[str, int]
     """Live version of each policy."""
     loaded: dict[str, list[int]]

@@ -83,7 +83,7 @@ class OpenTurn:
     """Hash of the request's history, for recognising retries."""
     sampling: Sampling
     fate: Fate | None = None
-    """Known already: ``side``, ``sampling_not_trainable``, ``ambiguous_parent`` does not go here."""
+    """Known already at the start: ``side`` or ``sampling_not_trainable``."""
     group: str | None = None
     trajectory: str | None = None
     step_index: int | None = None
@@ -174,6 +174,10 @@ class TurnJournal(Protocol):
 
     def supersede(self, turn_id: str, by: str) -> Future[None]:
         """Mark a turn as replaced by a retry; cancels its sample unless it was consumed."""
+        ...
+
+    def mark_ambiguous(self, turn_ids: Sequence[str]) -> Future[None]:
+        """End waiting turns, provisionally, as ``ambiguous_parent``: a reply fits several."""
         ...
 
     def add_next_state(self, state: NextState) -> Future[None]:
