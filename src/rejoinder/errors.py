@@ -39,6 +39,13 @@ class EngineTimeout(EngineError):
     code = "timeout"
 
 
+class InvalidRequest(EngineError):
+    """The request has no possible answer: the message says which part is wrong."""
+
+    status = 400
+    code = "invalid_request"
+
+
 class ContextLengthExceeded(EngineError):
     """Prompt and requested answer do not fit the model's context."""
 
