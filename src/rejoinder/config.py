@@ -161,8 +161,21 @@ class FeedbackJudgeConfig(JudgeLimits):
     kind: Literal["feedback"] = "feedback"
 
 
+class PluginJudgeConfig(JudgeLimits):
+    """A judge of another package, found by its name in the entry points ``rejoinder.judges``."""
+
+    kind: Literal["plugin"] = "plugin"
+    name: str = Field(min_length=1)
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Handed to the plugin as they are."""
+
+
 JudgeConfig = Annotated[
-    LikelihoodJudgeConfig | LlmJudgeConfig | CallableJudgeConfig | FeedbackJudgeConfig,
+    LikelihoodJudgeConfig
+    | LlmJudgeConfig
+    | CallableJudgeConfig
+    | FeedbackJudgeConfig
+    | PluginJudgeConfig,
     Field(discriminator="kind"),
 ]
 

@@ -66,3 +66,7 @@ class JournalError(RejoinderError):
 
 class LeaseLost(JournalError):
     """Another process took the lease over; this one must stop writing (fencing)."""
+
+
+class JudgeError(RejoinderError):
+    """A judge's endpoint does not answer or refuses; the message names the status."""

@@ -255,8 +255,14 @@ class JudgeJournal(Protocol):
         """
         ...
 
-    def retry_judging(self, task: JudgeTask, after_s: float, error: str) -> None:
-        """Give a job back for a later attempt."""
+    def retry_judging(
+        self, task: JudgeTask, after_s: float, error: str, *, counts: bool = True
+    ) -> None:
+        """Give a job back for a later attempt.
+
+        ``counts=False`` takes the claim's attempt back as well: nothing was tried (the engine is
+        away, the judge shuts down).
+        """
         ...
 
     def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:

@@ -1,0 +1,48 @@
+"""Votes become a verdict: majority with quorum. Failed votes never count as neutral (rule 5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rejoinder.types import Fate, Judgement, Vote
+
+UNREACHABLE = "unreachable"
+"""Failure code of a judge whose engine or endpoint is not there at all."""
+
+
+def failed_vote(code: str, detail: str = "") -> Vote:
+    """Return a vote without a score; ``code`` is short and countable, ``detail`` is for people."""
+    return Vote(score=None, reason=f"{code}: {detail}" if detail else code)
+
+
+def failure_code(vote: Vote) -> str:
+    """Return the countable part of a failed vote's reason."""
+    return vote.reason.partition(":")[0]
+
+
+def failures(judgement: Judgement) -> list[Vote]:
+    """Return the votes that a failed call left without a score; *unsure* is not a failure."""
+    if judgement.why is Fate.JUDGE_UNSURE:
+        return []
+    return [vote for vote in judgement.votes if vote.score is None]
+
+
+def verdict(votes: Sequence[Vote], quorum: int) -> tuple[int | None, Fate | None]:
+    """Return (score, None), or (None, why there is none).
+
+    The score needs more than half of the votes that succeeded, and these must be at least
+    ``quorum``. A tie is no verdict.
+    """
+    scores = [vote.score for vote in votes if vote.score is not None]
+    if not scores:
+        return None, Fate.JUDGE_FAILED
+    score, count = Counter(scores).most_common(1)[0]
+    if len(scores) < quorum or 2 * count <= len(scores):
+        return None, Fate.NO_QUORUM
+    return score, None
+
+
+def another_attempt_may_help(judgement: Judgement) -> bool:
+    """Whether calls failed and there is no verdict; a tie or *unsure* would only repeat."""
+    return judgement.score is None and bool(failures(judgement))
