@@ -38,7 +38,7 @@ def resolve_model(path: str) -> Path:
     """
     if path == EMBEDDED:
         return _embedded_model()
-    local = _local_path(path)
+    local = local_path(path)
     if (local / "config.json").is_file():
         return local.absolute()
     if local.is_dir():
@@ -51,7 +51,8 @@ def resolve_model(path: str) -> Path:
     return _from_hub(path)
 
 
-def _local_path(path: str) -> Path:
+def local_path(path: str) -> Path:
+    """Return a path given as such or as a ``file:`` URI."""
     if path.startswith("file:"):
         return Path(unquote(urlsplit(path).path))
     return Path(path).expanduser()

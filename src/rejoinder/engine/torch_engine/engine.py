@@ -1,0 +1,173 @@
+"""The in-process PyTorch engine: the ``Engine`` protocol on top of the engine's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from rejoinder.chat.detokenizer import Detokenizer
+from rejoinder.config import TorchEngineConfig
+from rejoinder.engine.base import (
+    EngineInfo,
+    GenerateRequest,
+    ScoreRequest,
+    ScoreResult,
+    TokenChunk,
+    VersionSource,
+)
+from rejoinder.engine.limits import check_generate, check_score
+from rejoinder.engine.torch_engine.build import Builder, cache_shape, read_config
+from rejoinder.engine.torch_engine.delivery import Mailbox
+from rejoinder.engine.torch_engine.kv_cache import KVCache
+from rejoinder.engine.torch_engine.scheduler import Scheduler
+from rejoinder.engine.torch_engine.sequence import Generation, Scoring
+from rejoinder.engine.torch_engine.slots import SlotPool
+from rejoinder.engine.torch_engine.versions import Weights
+from rejoinder.engine.torch_engine.worker import Worker
+from rejoinder.errors import ConfigError, EngineError, UnknownVersion
+from rejoinder.models.embedded import local_path, resolve_model
+from rejoinder.models.tokenizer import load_tokenizer
+from rejoinder.types import WeightsKind
+
+_CAPABILITIES = ["logprobs", "score", "candidates", "stop_strings", "multi_version"]
+_LONGEST_PAUSE_S = 0.02
+
+
+class TorchEngine:
+    """Continuous batching over slots; see ``docs/architecture.md``.
+
+    Holds no weights at first: ``load`` the start weights as version 0. All versions must have the
+    layers of ``model``, whose tokenizer and context it uses.
+    """
+
+    def __init__(
+        self, model: Path, config: TorchEngineConfig, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        tokenizer = load_tokenizer(model)
+        model_config = read_config(model)
+        self._tokenizer = tokenizer
+        self._detokenizer = Detokenizer(tokenizer.tokenizer)
+        self._vocab_size: int = model_config.vocab_size
+        self._context = min(
+            config.context_length or tokenizer.context_length, tokenizer.context_length
+        )
+        shape = cache_shape(model_config, config.cache_slots, self._context)
+        cache = KVCache(shape, dtype, device)
+        self._builder = Builder(shape, dtype, device)
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="engine-loader")
+        scheduler = Scheduler(
+            SlotPool(config.cache_slots, self._context, cache.copy),
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            prefill_chunk=config.prefill_chunk,
+        )
+        self._worker = Worker(
+            cache,
+            scheduler,
+            frozenset(tokenizer.eos_ids),
+            threads=config.threads,
+            free=self._free,
+        )
+
+    async def info(self) -> EngineInfo:
+        """See ``Engine.info``."""
+        worker = self._worker
+        return EngineInfo(
+            name="torch",
+            tokenizer_hash=self._tokenizer.hash,
+            context_length=self._context,
+            eos_ids=list(self._tokenizer.eos_ids),
+            capabilities=list(_CAPABILITIES),
+            live=worker.versions.live(),
+            loaded=worker.versions.loaded(),
+            running=len(worker.scheduler.running),
+            waiting=worker.scheduler.waiting,
+            last_error=worker.last_error,
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
+        """See ``Engine.generate``."""
+        check_generate(request, self._context, self._vocab_size)
+        mailbox: Mailbox[TokenChunk | ScoreResult | EngineError] = Mailbox(self._worker.delivery)
+        generation = Generation.start(request, mailbox, self._detokenizer, self._context)
+        self._worker.submit(generation)
+        try:
+            while True:
+                chunk = await mailbox.get()
+                if isinstance(chunk, EngineError):
+                    raise chunk
+                assert isinstance(chunk, TokenChunk)
+                yield chunk
+                if chunk.finish_reason is not None:
+                    return
+        finally:
+            generation.cancelled = True
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        """See ``Engine.score``."""
+        check_score(request, self._context, self._vocab_size)
+        mailbox: Mailbox[TokenChunk | ScoreResult | EngineError] = Mailbox(self._worker.delivery)
+        scoring = Scoring.start(request, mailbox)
+        self._worker.submit(scoring)
+        try:
+            result = await mailbox.get()
+        finally:
+            scoring.cancelled = True
+        if isinstance(result, EngineError):
+            raise result
+        assert isinstance(result, ScoreResult)
+        return result
+
+    async def load(self, source: VersionSource, *, live: bool) -> None:
+        """See ``Engine.load``. A version already loaded from the same place is not read again."""
+        weights = self._worker.versions.find(source.policy, source.version)
+        if weights is None or weights.source != source:
+            loop = asyncio.get_running_loop()
+            weights = await loop.run_in_executor(self._loader, self._build, source)
+        ready = weights
+        await asyncio.wrap_future(self._worker.call(lambda: self._worker.install(ready, live=live)))
+
+    def _build(self, source: VersionSource) -> Weights:
+        """Read and lay out a version (loader's thread)."""
+        try:
+            base = resolve_model(source.base_uri)
+            adapter = source.kind is WeightsKind.LORA
+            path = local_path(source.uri) if adapter else resolve_model(source.uri)
+            return Weights(source, self._builder.build(path, base, self._pauses()))
+        except ConfigError as error:
+            raise UnknownVersion(
+                f"version {source.version} of {source.policy!r} cannot be loaded: {error}"
+            ) from error
+
+    def _pauses(self) -> Callable[[], None]:
+        """Return a function that sleeps as long as the work since its last call took.
+
+        Loading thus takes at most half of the machine while somebody waits for tokens.
+        """
+        worked_since = time.perf_counter()
+
+        def pause() -> None:
+            nonlocal worked_since
+            if self._worker.scheduler.running:
+                time.sleep(min(time.perf_counter() - worked_since, _LONGEST_PAUSE_S))
+            worked_since = time.perf_counter()
+
+        return pause
+
+    def _free(self, weights: list[Weights]) -> None:
+        """Let the loader's thread drop the last references: returning memory takes a while."""
+        self._loader.submit(weights.clear)
+
+    async def unload(self, policy: str, version: int) -> None:
+        """See ``Engine.unload``."""
+        await asyncio.wrap_future(self._worker.call(lambda: self._worker.remove(policy, version)))
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        await asyncio.to_thread(self._worker.close)
+        self._loader.shutdown(wait=False)

@@ -1,0 +1,116 @@
+"""Which slot holds which tokens, and reuse of what a slot has already computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+
+_NOBODY = -1
+
+
+class Slot:
+    """One slot's book-keeping: rows [0, length) hold the keys and values of ``ids``."""
+
+    __slots__ = ("busy", "ids", "index", "length", "serial", "used_at")
+
+    def __init__(self, index: int, context: int) -> None:
+        self.index = index
+        self.ids: Ids = np.empty(context, np.int32)
+        self.length = 0
+        self.serial = _NOBODY
+        """Of the weights that computed all rows; ``_NOBODY`` where no single ones did."""
+        self.busy = False
+        self.used_at = 0
+        """Order of release, for eviction of the least recently used."""
+
+    def extend(self, ids: Sequence[int] | Ids) -> None:
+        """Note that the rows of ``ids`` have been computed."""
+        end = self.length + len(ids)
+        self.ids[self.length : end] = ids
+        self.length = end
+
+    def reset(self, serial: int = _NOBODY) -> None:
+        """Forget the rows; the next ones will be computed by the weights ``serial``."""
+        self.length = 0
+        self.serial = serial
+
+    def mix(self) -> None:
+        """Note that other weights will go on: the rows must never serve another sequence."""
+        self.serial = _NOBODY
+
+
+def common_prefix(a: Ids, b: Ids) -> int:
+    """Return how many ids two sequences share at their beginning."""
+    size = min(len(a), len(b))
+    differ = a[:size] != b[:size]
+    return int(differ.argmax()) if differ.any() else size
+
+
+class SlotPool:
+    """All slots. ``copy_rows(source, target, count)`` moves keys and values between slots."""
+
+    def __init__(
+        self, slots: int, context: int, copy_rows: Callable[[int, int, int], None]
+    ) -> None:
+        self._slots = [Slot(index, context) for index in range(slots)]
+        self._copy_rows = copy_rows
+        self._clock = 0
+
+    def has_free(self) -> bool:
+        """Whether ``acquire`` will give a slot."""
+        return any(not slot.busy for slot in self._slots)
+
+    def longest_match(self, ids: Ids, serial: int) -> tuple[Slot | None, int]:
+        """Return the slot that has computed most of ``ids`` with the weights ``serial``."""
+        best: Slot | None = None
+        longest = 0
+        for slot in self._slots:
+            if slot.serial == serial and slot.length > longest:
+                shared = common_prefix(ids, slot.ids[: slot.length])
+                if shared > longest:
+                    best, longest = slot, shared
+        return best, longest
+
+    def acquire(self, ids: Ids, serial: int) -> Slot:
+        """Take a slot whose first rows already hold as much of ``ids`` as any slot does.
+
+        ``slot.length`` says how much. A slot that continues (a session's next turn) is taken as
+        it is; where most of it belongs to another conversation, or a running sequence holds it,
+        the shared rows are copied, so that both can go on.
+        """
+        best, shared = self.longest_match(ids, serial)
+        free = [slot for slot in self._slots if not slot.busy]
+        victim = min(
+            free, key=lambda slot: (slot.length > 0 and slot.serial != _NOBODY, slot.used_at)
+        )
+        if best is None:
+            victim.reset(serial)
+        elif not best.busy and (2 * shared >= best.length or len(free) == 1):
+            victim = best
+            victim.length = shared
+        else:
+            if victim is best:
+                victim = min(
+                    (slot for slot in free if slot is not best), key=lambda slot: slot.used_at
+                )
+            self._copy_rows(best.index, victim.index, shared)
+            victim.reset(serial)
+            victim.extend(best.ids[:shared])
+        victim.busy = True
+        return victim
+
+    def release(self, slot: Slot) -> None:
+        """Give a slot back; its rows stay for reuse until they are needed."""
+        self._clock += 1
+        slot.used_at = self._clock
+        slot.busy = False
+
+    def forget(self, serials: set[int]) -> None:
+        """Make idle slots of weights that are gone the first to be taken."""
+        for slot in self._slots:
+            if slot.serial in serials and not slot.busy:
+                slot.reset()
