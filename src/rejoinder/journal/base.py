@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rejoinder.types import (
+    BASE_VERSION,
     Fate,
     FinishReason,
     Json,
@@ -309,6 +310,9 @@ class Lineage:
     head_version: int
     """The newest version in it that is not orphaned."""
     next_step: int
+    """1 for the first step; steps of orphaned versions are counted again."""
+    next_version: int = BASE_VERSION + 1
+    """The number the next version must have: numbers of a policy are never used twice."""
 
 
 @dataclass(frozen=True, slots=True)

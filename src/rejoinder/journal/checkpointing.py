@@ -1,0 +1,52 @@
+"""Folding SQLite's log into the database file, away from the writer's thread.
+
+A passive checkpoint blocks nobody. Done twice a second it leaves little to the commit that, once
+the log has grown to ``CHECKPOINT_PAGES``, copies the rest and starts the log anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sqlalchemy.exc import DBAPIError
+
+from rejoinder.journal.database import Database
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+
+
+class Checkpointer:
+    """A thread that runs a passive checkpoint some time after writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="journal-checkpoint", daemon=True)
+        self._thread.start()
+
+    def wanted(self) -> None:
+        """Say that something has been written."""
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Stop; closing the database's last connection does the final checkpoint."""
+        self._closed.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._database.connect() as connection:
+            while True:
+                self._wanted.wait()
+                if self._closed.wait(INTERVAL_S):
+                    return
+                self._wanted.clear()
+                try:
+                    connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").close()
+                    connection.rollback()
+                except DBAPIError as error:
+                    log.warning("the journal's log stays unfolded for now: %s", error.orig)

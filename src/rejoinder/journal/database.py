@@ -1,0 +1,163 @@
+"""The database behind the journal: one write connection, one read connection per thread.
+
+SQLite runs in WAL mode with a full flush per commit, so that a committed transaction survives a
+power cut. Reads never wait for the writer. Another database needs its own class here and nothing
+else: the statements are SQLAlchemy Core or standard SQL.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.pool import NullPool
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from rejoinder.errors import JournalError
+
+BUSY_MS = 5000
+"""How long SQLite itself waits for another process's transaction."""
+CHECKPOINT_PAGES = 16384
+"""64 MiB of log: here a commit folds in what the checkpointer left and starts the log anew."""
+
+
+class Database:
+    """Connections to one journal database. Safe to use from any thread."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.path = _database_file(url)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.engine = sa.create_engine(
+            f"sqlite:///{self.path}",
+            poolclass=NullPool,
+            connect_args={"check_same_thread": False, "timeout": BUSY_MS / 1000},
+        )
+        sa.event.listen(self.engine, "connect", _prepare)
+        self._local = threading.local()
+        self._readers: list[Connection] = []
+        self._lock = threading.Lock()
+
+    def connect(self) -> Connection:
+        """Open a connection of the caller's own, in autocommit until it says BEGIN."""
+        try:
+            return self.engine.connect()
+        except OperationalError as error:
+            raise JournalError(f"cannot open the journal {self.path}: {error.orig}") from error
+
+    def reader(self) -> Connection:
+        """Return this thread's read connection. Each statement sees the newest commit."""
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self.connect().execution_options(isolation_level="AUTOCOMMIT")
+            connection.exec_driver_sql("PRAGMA query_only = 1")
+            self._local.connection = connection
+            with self._lock:
+                self._readers.append(connection)
+        return connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Give a connection on which all statements see the same commit."""
+        connection = self.connect()
+        try:
+            connection.exec_driver_sql("BEGIN")
+            yield connection
+        finally:
+            connection.rollback()
+            connection.close()
+
+    def close(self) -> None:
+        """Close all read connections; the last connection of all folds the log into the file."""
+        with self._lock:
+            for connection in self._readers:
+                connection.close()
+            self._readers.clear()
+        self._local = threading.local()
+        self.engine.dispose()
+
+
+class Statement:
+    """A statement compiled once and run on the driver: no per-call cost of building SQL.
+
+    ``rows`` of ``many`` are dicts with a value for each bind name; values are what the driver
+    takes (bytes, str, int, float, None).
+    """
+
+    def __init__(self, clause: sa.sql.ClauseElement) -> None:
+        compiled = clause.compile(dialect=sqlite.dialect())
+        assert isinstance(compiled, SQLCompiler)
+        self.sql = str(compiled)
+        self.names: list[str] = list(compiled.positiontup or ())
+
+    def many(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
+        """Run once per row; returns how many rows were changed in all."""
+        names = self.names
+        cursor = connection.connection.cursor()
+        try:
+            cursor.executemany(self.sql, [[row[name] for name in names] for row in rows])
+            return int(cursor.rowcount)
+        finally:
+            cursor.close()
+
+    def fetch(self, connection: Connection, **values: Any) -> list[Any]:
+        """Run a query and return its rows as tuples."""
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute(self.sql, [values[name] for name in self.names])
+            return list(cursor.fetchall())
+        finally:
+            cursor.close()
+
+
+def _database_file(url: str) -> Path:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise JournalError(f"journal.url {url!r} is not a database URL: {error}") from error
+    if parsed.get_backend_name() != "sqlite":
+        raise JournalError(
+            f"journal.url names {parsed.get_backend_name()!r}; this version supports sqlite only: "
+            "use sqlite:///path/to/journal.db"
+        )
+    if not parsed.database or parsed.database == ":memory:":
+        raise JournalError("journal.url must name a file: several processes share the journal")
+    return Path(parsed.database).expanduser().absolute()
+
+
+def _prepare(connection: sqlite3.Connection, _record: object) -> None:
+    """Set up one SQLite connection; BEGIN and COMMIT are always said explicitly."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect in a new file only
+    _set_wal(cursor)
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = 1")
+    cursor.execute("PRAGMA cache_size = -65536")
+    cursor.execute("PRAGMA temp_store = MEMORY")
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    cursor.close()
+
+
+def _set_wal(cursor: sqlite3.Cursor) -> None:
+    """Switch to WAL; the busy timeout does not cover two processes that do so at once."""
+    deadline = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return

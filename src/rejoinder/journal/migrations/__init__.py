@@ -1,0 +1,1 @@
+"""Alembic scripts of the journal; ``migrate.py`` runs them inside one transaction."""

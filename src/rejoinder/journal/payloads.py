@@ -1,0 +1,128 @@
+"""Reading prompts and messages back: stored as what the parent does not have.
+
+A chain of prompts is followed with a loop (its depth is bounded when written) and put together
+from its oldest member.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from rejoinder.errors import JournalError
+from rejoinder.journal.columns import ID_BYTES, Fetch, decode_ids, decode_messages
+from rejoinder.journal.database import Statement
+from rejoinder.types import Message
+
+_PROMPT = Statement(
+    sa.text("""
+    SELECT p.base_id, p.shared_ids, p.suffix_ids, p.suffix_digest, p.system, p.shared_messages,
+           p.messages, p.tools_digest, a.answer_ids, a.message
+    FROM prompts p LEFT JOIN answers a ON a.turn_id = p.turn_id
+    WHERE p.turn_id = :turn_id
+    """)
+)
+_CONTENT = Statement(sa.text("SELECT data FROM contents WHERE digest = :digest"))
+
+
+class _Row(NamedTuple):
+    base_id: str | None
+    shared_ids: int
+    suffix_ids: bytes | None
+    suffix_digest: bytes | None
+    system: bytes | None
+    shared_messages: int
+    messages: bytes
+    tools_digest: bytes | None
+    answer_ids: bytes | None
+    answer: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the engine got and what it was made from."""
+
+    prompt_ids: list[int]
+    messages: tuple[Message, ...]
+    tools: str | None
+
+
+def read_request(connection: Connection, turn_id: str) -> Request:
+    """Return a turn's exact prompt ids, messages and tools."""
+    rows = _chain(connection, turn_id)
+    last = rows[-1]
+    system = () if last.system is None else decode_messages(last.system, _fetcher(connection))
+    tools = None if last.tools_digest is None else _content(connection, last.tools_digest).decode()
+    return Request(
+        prompt_ids=decode_ids(_join_ids(connection, rows)),
+        messages=system + _join_messages(connection, rows),
+        tools=tools,
+    )
+
+
+def read_conversation(connection: Connection, turn_id: str) -> tuple[Message, ...]:
+    """Return the messages of a turn's request, oldest first."""
+    rows = _chain(connection, turn_id)
+    system = rows[-1].system
+    leading = () if system is None else decode_messages(system, _fetcher(connection))
+    return leading + _join_messages(connection, rows)
+
+
+def read_prompt_ids(connection: Connection, turn_id: str) -> list[int]:
+    """Return a turn's exact prompt ids."""
+    return decode_ids(_join_ids(connection, _chain(connection, turn_id)))
+
+
+def read_messages(connection: Connection, data: bytes) -> tuple[Message, ...]:
+    """Decode messages of a column, fetching long contents."""
+    return decode_messages(data, _fetcher(connection))
+
+
+def _chain(connection: Connection, turn_id: str) -> list[_Row]:
+    """Return the prompt rows a turn is built from, its oldest base first, itself last."""
+    rows: list[_Row] = []
+    current: str | None = turn_id
+    while current is not None:
+        found = _PROMPT.fetch(connection, turn_id=current)
+        if not found:
+            raise JournalError(f"the prompt of turn {current} is not in the journal")
+        rows.append(_Row(*found[0]))
+        current = rows[-1].base_id
+    rows.reverse()
+    return rows
+
+
+def _join_ids(connection: Connection, rows: list[_Row]) -> bytes:
+    prompt = history = b""
+    for row in rows:
+        own = row.suffix_ids
+        if own is None:
+            assert row.suffix_digest is not None
+            own = _content(connection, row.suffix_digest)
+        prompt = history[: row.shared_ids * ID_BYTES] + own
+        history = prompt + (row.answer_ids or b"")
+    return prompt
+
+
+def _join_messages(connection: Connection, rows: list[_Row]) -> tuple[Message, ...]:
+    fetch = _fetcher(connection)
+    messages: tuple[Message, ...] = ()
+    history = messages
+    for row in rows:
+        messages = history[: row.shared_messages] + decode_messages(row.messages, fetch)
+        history = messages if row.answer is None else messages + decode_messages(row.answer, fetch)
+    return messages
+
+
+def _content(connection: Connection, digest: bytes) -> bytes:
+    found = _CONTENT.fetch(connection, digest=digest)
+    if not found:
+        raise JournalError(f"content {digest.hex()} is not in the journal")
+    return bytes(found[0][0])
+
+
+def _fetcher(connection: Connection) -> Fetch:
+    return lambda digest: _content(connection, digest)

@@ -1,0 +1,231 @@
+"""The registry's tables: policies, their versions, which one is live."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection
+
+from rejoinder.errors import JournalError
+from rejoinder.journal.base import Lineage, PolicyVersion
+from rejoinder.journal.columns import decode_json, encode_json
+from rejoinder.journal.lineages import (
+    describe,
+    ensure_lineage,
+    insert_lineage,
+    open_lineage_row,
+    replayed_samples,
+)
+from rejoinder.journal.schema import lineages, policies, policy_versions, samples, tenants
+from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
+
+
+def ensure_policy(
+    connection: Connection, policy: str, tenant: str, base_uri: str, fingerprint: str
+) -> None:
+    """Register a policy with its base as version 0; registering it again changes nothing.
+
+    Raises:
+        JournalError: it is registered with another base or for another tenant.
+    """
+    row = connection.execute(sa.select(policies).where(policies.c.policy == policy)).first()
+    if row is not None:
+        if row.fingerprint != fingerprint:
+            raise JournalError(
+                f"policy {policy!r} was started from {row.base_uri} ({row.fingerprint}), and "
+                f"{base_uri} ({fingerprint}) has other weights: give the new model another "
+                "model.policy name, or another home"
+            )
+        if row.tenant != tenant:
+            raise JournalError(
+                f"policy {policy!r} belongs to tenant {row.tenant!r}: choose another model.policy"
+            )
+        return
+    now = time.time()
+    connection.execute(
+        insert(tenants).values(tenant=tenant, created_at=now).on_conflict_do_nothing()
+    )
+    connection.execute(
+        sa.insert(policies).values(
+            policy=policy,
+            tenant=tenant,
+            base_uri=base_uri,
+            fingerprint=fingerprint,
+            created_at=now,
+        )
+    )
+    base = PolicyVersion(
+        policy=policy,
+        version=BASE_VERSION,
+        uri=base_uri,
+        kind=WeightsKind.FULL,
+        base_uri=base_uri,
+        parent=None,
+        lineage_id=None,
+        step=None,
+        state=VersionState.LIVE,
+        created_at=now,
+        pinned=True,
+    )
+    insert_version(connection, base, None, None)
+    make_live(connection, policy, BASE_VERSION, VersionState.RETIRED)
+
+
+def insert_version(
+    connection: Connection, version: PolicyVersion, lineage_id: str | None, step: int | None
+) -> None:
+    """Insert a version as a candidate.
+
+    Raises:
+        JournalError: its number is taken; orphaned and rejected versions keep theirs.
+    """
+    which = _version(version.policy, version.version)
+    if connection.execute(sa.select(policy_versions.c.version).where(which)).first() is not None:
+        raise JournalError(
+            f"version {version.version} of {version.policy!r} exists: take the lineage's "
+            "next_version"
+        )
+    connection.execute(
+        sa.insert(policy_versions).values(
+            policy=version.policy,
+            version=version.version,
+            uri=version.uri,
+            kind=version.kind,
+            base_uri=version.base_uri,
+            parent=version.parent,
+            lineage_id=lineage_id,
+            step=step,
+            state=VersionState.CANDIDATE,
+            created_at=version.created_at,
+            checkpoint_uri=version.checkpoint_uri,
+            pinned=int(version.pinned),
+            files=int(version.files),
+            metrics=encode_json(version.metrics),
+        )
+    )
+
+
+def make_live(connection: Connection, policy: str, version: int, former: VersionState) -> None:
+    """Make a version live; the one that was live becomes ``former``."""
+    connection.execute(
+        sa.update(policy_versions)
+        .where(
+            policy_versions.c.policy == policy,
+            policy_versions.c.state == VersionState.LIVE,
+            policy_versions.c.version != version,
+        )
+        .values(state=former)
+    )
+    connection.execute(
+        sa.update(policy_versions)
+        .where(_version(policy, version), policy_versions.c.state != VersionState.LIVE)
+        .values(state=VersionState.LIVE, live_at=time.time())
+    )
+
+
+def read_versions(
+    connection: Connection, policy: str | None, *, live: bool = False
+) -> list[PolicyVersion]:
+    """Read versions of one policy or all, oldest first."""
+    query = sa.select(policy_versions).order_by(policy_versions.c.policy, policy_versions.c.version)
+    if policy is not None:
+        query = query.where(policy_versions.c.policy == policy)
+    if live:
+        query = query.where(policy_versions.c.state == VersionState.LIVE)
+    return [_public(row) for row in connection.execute(query)]
+
+
+def rollback(connection: Connection, policy: str, to_version: int, *, replay: bool) -> Lineage:
+    """Serve an earlier version again and open a new lineage from it.
+
+    The versions that come after it in the closed lineage become ``rejected``.
+
+    Raises:
+        JournalError: there is no such version, it is orphaned, or its weights were deleted.
+    """
+    target = connection.execute(
+        sa.select(policy_versions).where(_version(policy, to_version))
+    ).first()
+    if target is None:
+        raise JournalError(f"policy {policy!r} has no version {to_version}")
+    if target.state == VersionState.ORPHANED or not target.files:
+        raise JournalError(
+            f"version {to_version} of {policy!r} cannot be served: it is orphaned, or retention "
+            "has deleted its weights; choose one that `rejoinder policy list` shows with files"
+        )
+    old = ensure_lineage(connection, policy)
+    connection.execute(
+        sa.update(lineages)
+        .where(lineages.c.lineage_id == old.lineage_id)
+        .values(closed_at=time.time())
+    )
+    insert_lineage(connection, policy, old.lineage_id, to_version, replay=replay)
+    if replay:
+        freed = replayed_samples(connection, old.lineage_id, to_version)
+        for start in range(0, len(freed), 500):
+            connection.execute(
+                sa.update(samples)
+                .where(
+                    samples.c.sample_id.in_(freed[start : start + 500]), samples.c.fate.is_(None)
+                )
+                .values(queued=1)
+            )
+    make_live(connection, policy, to_version, VersionState.REJECTED)
+    connection.execute(
+        sa.update(policy_versions)
+        .where(
+            policy_versions.c.policy == policy,
+            policy_versions.c.version > to_version,
+            policy_versions.c.state.in_((VersionState.RETIRED, VersionState.CANDIDATE)),
+        )
+        .values(state=VersionState.REJECTED)
+    )
+    return describe(connection, open_lineage_row(connection, policy))
+
+
+def forget_files(connection: Connection, policy: str, version: int) -> None:
+    """Record that a version's weights are gone.
+
+    Raises:
+        JournalError: the version is live, or there is none of that number.
+    """
+    changed = connection.execute(
+        sa.update(policy_versions)
+        .where(_version(policy, version), policy_versions.c.state != VersionState.LIVE)
+        .values(files=0, checkpoint_uri=None)
+    )
+    if not changed.rowcount:
+        raise JournalError(f"version {version} of {policy!r} is live or does not exist")
+
+
+def forget_checkpoint(connection: Connection, policy: str, version: int) -> None:
+    """Record that a version's optimizer state is gone; its weights may still be served."""
+    connection.execute(
+        sa.update(policy_versions).where(_version(policy, version)).values(checkpoint_uri=None)
+    )
+
+
+def _version(policy: str, version: int) -> sa.ColumnElement[bool]:
+    return sa.and_(policy_versions.c.policy == policy, policy_versions.c.version == version)
+
+
+def _public(row: Any) -> PolicyVersion:
+    return PolicyVersion(
+        policy=row.policy,
+        version=row.version,
+        uri=row.uri,
+        kind=WeightsKind(row.kind),
+        base_uri=row.base_uri,
+        parent=row.parent,
+        lineage_id=row.lineage_id,
+        step=row.step,
+        state=VersionState(row.state),
+        created_at=row.created_at,
+        checkpoint_uri=row.checkpoint_uri,
+        pinned=bool(row.pinned),
+        files=bool(row.files),
+        metrics=decode_json(row.metrics),
+    )

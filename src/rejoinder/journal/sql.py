@@ -1,0 +1,289 @@
+"""``SqlJournal``: the journal of ``base.py`` on a SQL database, put together from its parts.
+
+Every write of a process goes through one writer thread (``writer.py``); every read uses a
+connection of the calling thread. Opening a journal brings its tables up to date.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+
+from rejoinder.journal import (
+    feedback,
+    judging,
+    leasing,
+    lineages,
+    policies,
+    status,
+    training,
+    turns,
+    watching,
+)
+from rejoinder.journal.base import (
+    AbortedTurn,
+    ChainMatch,
+    FeedbackResult,
+    FinishedTurn,
+    JudgeTask,
+    Lineage,
+    NextState,
+    OpenTurn,
+    PolicyVersion,
+    RoleReport,
+    SameRequest,
+    SampleSpec,
+    StepCommit,
+    TrainSample,
+)
+from rejoinder.journal.capture import Count, TurnGroup
+from rejoinder.journal.database import Database
+from rejoinder.journal.memory import TurnMemory
+from rejoinder.journal.migrate import upgrade_database
+from rejoinder.journal.payloads import Request, read_request
+from rejoinder.journal.pending import PendingOpens
+from rejoinder.journal.writer import QUEUE_LIMIT, Writer
+from rejoinder.types import Fate, Json, Judgement, Scope
+
+
+class SqlJournal:
+    """All journal protocols over one database; see ``base.py`` for the calls.
+
+    Raises:
+        JournalError: the URL or the file cannot be used, or a newer program wrote it.
+    """
+
+    def __init__(self, url: str, queue_limit: int = QUEUE_LIMIT) -> None:
+        self.database = Database(url)
+        upgrade_database(self.database)
+        self._memory = TurnMemory()
+        self._pending = PendingOpens()
+        self._writer = Writer(
+            self.database, partial(TurnGroup, self._memory), self._forget, queue_limit
+        )
+
+    def __enter__(self) -> SqlJournal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is queued and close all connections; later calls fail."""
+        self._writer.close()
+        self.database.close()
+
+    def flush(self) -> None:
+        """Return when everything queued before is durable or has failed."""
+        self._writer.flush()
+
+    @property
+    def backlog(self) -> int:
+        """Writes that wait now: a gateway can refuse work before the queue is full."""
+        return self._writer.backlog
+
+    def _forget(self, item: object) -> None:
+        if isinstance(item, OpenTurn | FinishedTurn):
+            self._memory.forget(item.turn_id)
+
+    # --- serving ------------------------------------------------------------------------------
+
+    def find_chains(self, scope: Scope, chains: Sequence[bytes]) -> list[ChainMatch]:
+        """See ``TurnJournal``; at most the eight newest matches of each chain."""
+        return turns.find_chains(self.database.reader(), scope, chains)
+
+    def find_same_request(
+        self, scope: Scope, request_chain: bytes, external_session: str | None
+    ) -> list[SameRequest]:
+        """See ``TurnJournal``; newest first, this process's queued turns included."""
+        # Queued ones are read first: a turn that is committed in between shows twice, never not.
+        queued = self._pending.same_request(scope, request_chain, external_session)
+        known = turns.find_same_request(
+            self.database.reader(), scope, request_chain, external_session
+        )
+        ids = {match.turn_id for match in known}
+        return [match for match in queued if match.turn_id not in ids] + known
+
+    def find_session(self, scope: Scope, external_session: str) -> str | None:
+        """See ``TurnJournal``; sessions that a queued turn opens are included."""
+        queued = self._pending.session(scope, external_session)
+        return turns.find_session(self.database.reader(), scope, external_session) or queued
+
+    def open_turn(self, turn: OpenTurn) -> None:
+        """See ``TurnJournal``."""
+        self._pending.add(turn)
+        try:
+            self._writer.add(turn, lambda _written: self._pending.remove(turn))
+        except BaseException:
+            self._pending.remove(turn)
+            raise
+
+    def finish_turn(self, turn: FinishedTurn) -> Future[None]:
+        """See ``TurnJournal``."""
+        return self._writer.add_durable(turn)
+
+    def abort_turn(self, turn: AbortedTurn) -> Future[None]:
+        """See ``TurnJournal``."""
+        return self._writer.submit(lambda c: turns.abort_turn(c, turn))
+
+    def supersede(self, turn_id: str, by: str) -> Future[None]:
+        """See ``TurnJournal``."""
+        return self._writer.submit(lambda c: turns.supersede(c, turn_id, by))
+
+    def mark_ambiguous(self, turn_ids: Sequence[str]) -> Future[None]:
+        """See ``TurnJournal``."""
+        return self._writer.submit(lambda c: turns.mark_ambiguous(c, turn_ids))
+
+    def add_next_state(self, state: NextState) -> Future[None]:
+        """See ``TurnJournal``."""
+        return self._writer.add_durable(state)
+
+    def add_feedback(
+        self, scope: Scope, completion_id: str, choice: int, score: int, text: str | None
+    ) -> Future[FeedbackResult]:
+        """See ``TurnJournal``; the completion is looked up within the scope's tenant."""
+        return self._writer.submit(
+            lambda c: feedback.record_feedback(c, scope, completion_id, choice, score, text)
+        )
+
+    def close_session(self, session_id: str, reason: str) -> Future[None]:
+        """See ``TurnJournal``."""
+        return self._writer.submit(lambda c: turns.close_session(c, session_id, reason))
+
+    def close_idle_sessions(self, idle_s: float) -> Future[int]:
+        """See ``TurnJournal``; at most 200 at once, so call again while that many are closed."""
+        return self._writer.submit(lambda c: turns.close_idle(c, idle_s))
+
+    def abort_open_turns(self, owner_prefix: str, alive: Sequence[str]) -> Future[int]:
+        """See ``TurnJournal``."""
+        return self._writer.submit(lambda c: turns.abort_open_turns(c, owner_prefix, alive))
+
+    def read_request(self, turn_id: str) -> Request:
+        """Return a turn's exact prompt ids, its messages and its tools."""
+        return read_request(self.database.reader(), turn_id)
+
+    # --- judging ------------------------------------------------------------------------------
+
+    def claim_judging(self, owner: str, limit: int, lease_s: float) -> list[JudgeTask]:
+        """See ``JudgeJournal``."""
+        reader = self.database.reader()
+        if not judging.any_due(reader):
+            return []
+        job_ids = self._writer.call(lambda c: judging.claim(c, owner, limit, lease_s))
+        return judging.read_tasks(reader, job_ids, owner)
+
+    def commit_judgement(
+        self, task: JudgeTask, judgement: Judgement, sample: SampleSpec | None, fate: Fate | None
+    ) -> bool:
+        """See ``JudgeJournal``."""
+        return self._writer.call(lambda c: judging.commit(c, task, judgement, sample, fate))
+
+    def retry_judging(self, task: JudgeTask, after_s: float, error: str) -> None:
+        """See ``JudgeJournal``."""
+        self._writer.call(lambda c: judging.retry(c, task, after_s, error))
+
+    def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:
+        """See ``JudgeJournal``."""
+        self._writer.add(Count(role, name, reason, amount))
+
+    # --- training -----------------------------------------------------------------------------
+
+    def acquire_lease(self, name: str, owner: str, ttl_s: float) -> int | None:
+        """See ``TrainJournal``."""
+        return self._writer.call(lambda c: leasing.acquire(c, name, owner, ttl_s))
+
+    def renew_lease(self, name: str, fence: int, ttl_s: float) -> None:
+        """See ``TrainJournal``."""
+        self._writer.call(lambda c: leasing.renew(c, name, fence, ttl_s))
+
+    def release_lease(self, name: str, fence: int) -> None:
+        """See ``TrainJournal``."""
+        self._writer.call(lambda c: leasing.release(c, name, fence))
+
+    def current_lineage(self, policy: str) -> Lineage:
+        """See ``TrainJournal``."""
+        return self._writer.call(lambda c: lineages.ensure_lineage(c, policy))
+
+    def ready_count(self, lineage: Lineage, max_staleness: int) -> int:
+        """See ``TrainJournal``."""
+        return training.ready_count(self.database.reader(), lineage, max_staleness)
+
+    def take_samples(
+        self, lineage: Lineage, limit: int, max_staleness: int, max_tokens: int
+    ) -> list[TrainSample]:
+        """See ``TrainJournal``.
+
+        Raises:
+            JournalError: the lineage was closed by a rollback.
+        """
+        if training.has_unfit(self.database.reader(), lineage, max_staleness, max_tokens):
+            self._writer.call(lambda c: training.drop_unfit(c, lineage, max_staleness, max_tokens))
+        with self.database.snapshot() as connection:
+            return training.read_samples(connection, lineage, limit, max_staleness)
+
+    def commit_step(self, lease: str, fence: int, commit: StepCommit) -> None:
+        """See ``TrainJournal``."""
+        self._writer.call(lambda c: training.commit_step(c, lease, fence, commit))
+
+    def rewind(self, lease: str, fence: int, lineage: Lineage, to_version: int) -> int:
+        """See ``TrainJournal``."""
+        return self._writer.call(lambda c: training.rewind(c, lease, fence, lineage, to_version))
+
+    def add_evaluation(
+        self, policy: str, version: int, name: str, score: float, detail: Json
+    ) -> None:
+        """See ``TrainJournal``."""
+        self._writer.call(
+            lambda c: watching.add_evaluation(c, policy, version, name, score, detail)
+        )
+
+    # --- policies -----------------------------------------------------------------------------
+
+    def ensure_policy(self, policy: str, tenant: str, base_uri: str, fingerprint: str) -> None:
+        """See ``PolicyJournal``."""
+        self._writer.call(
+            lambda c: policies.ensure_policy(c, policy, tenant, base_uri, fingerprint)
+        )
+
+    def live_versions(self) -> list[PolicyVersion]:
+        """See ``PolicyJournal``."""
+        return policies.read_versions(self.database.reader(), None, live=True)
+
+    def versions(self, policy: str) -> list[PolicyVersion]:
+        """See ``PolicyJournal``."""
+        return policies.read_versions(self.database.reader(), policy)
+
+    def rollback(self, policy: str, to_version: int, *, replay: bool) -> Lineage:
+        """See ``PolicyJournal``."""
+        return self._writer.call(lambda c: policies.rollback(c, policy, to_version, replay=replay))
+
+    def forget_files(self, policy: str, version: int) -> None:
+        """See ``PolicyJournal``."""
+        self._writer.call(lambda c: policies.forget_files(c, policy, version))
+
+    def forget_checkpoint(self, policy: str, version: int) -> None:
+        """Record that a version's optimizer state was deleted."""
+        self._writer.call(lambda c: policies.forget_checkpoint(c, policy, version))
+
+    # --- watching -----------------------------------------------------------------------------
+
+    def report(self, report: RoleReport) -> None:
+        """See ``WatchJournal``."""
+        self._writer.add(report)
+
+    def reports(self) -> list[RoleReport]:
+        """See ``WatchJournal``."""
+        return watching.reports(self.database.reader())
+
+    def status(self, policy: str, max_staleness: int) -> Json:
+        """See ``WatchJournal``."""
+        with self.database.snapshot() as connection:
+            return status.status(connection, policy, max_staleness, time.time())

@@ -1,0 +1,271 @@
+"""Group commit: one thread per process writes for all callers.
+
+Whoever wants something written queues it and may wait for its future. The thread takes what has
+come together, applies it in one transaction of about ten milliseconds and commits once, so that a
+hundred answers cost one flush. A failing write fails its own future only.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from rejoinder.errors import JournalError
+from rejoinder.journal.checkpointing import Checkpointer
+from rejoinder.journal.database import Database
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 20_000
+"""Writes that may wait; beyond this the disk cannot follow and callers get an error."""
+TARGET_S = 0.010
+"""Length of a transaction that the batch size is steered to."""
+SMALLEST, LARGEST = 8, 512
+"""Bounds of the batch size, in writes."""
+LOCKED_S = 60.0
+"""How long a lock held by another process is waited for before writes fail."""
+
+
+class Group(Protocol):
+    """Collects frequent writes and applies them with a few statements.
+
+    The order of the statements must give the same rows as one write after the other.
+    """
+
+    def add(self, item: Any) -> None:
+        """Take one more item."""
+        ...
+
+    def apply(self, connection: Connection) -> None:
+        """Write all of them; called once."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    item: Any
+    call: Callable[[Connection], Any] | None
+    future: Future[Any] | None
+    done: Callable[[bool], None] | None
+    result: Any = None
+    error: Exception | None = None
+
+
+class Writer:
+    """The process's only writing connection and its thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        new_group: Callable[[], Group],
+        forget: Callable[[Any], None],
+        queue_limit: int = QUEUE_LIMIT,
+    ) -> None:
+        """``forget`` drops what a group remembers in memory of an item that was not written."""
+        self._database = database
+        self._new_group = new_group
+        self._forget = forget
+        self._queue_limit = queue_limit
+        self._queue: deque[_Write] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._size = 64
+        self._connection = database.connect()
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._checkpointer = Checkpointer(database)
+        self._thread.start()
+
+    # --- for callers --------------------------------------------------------------------------
+
+    def add(self, item: Any, done: Callable[[bool], None] | None = None) -> None:
+        """Queue an item for the group; nobody waits. ``done`` runs in the writer's thread."""
+        self._put(_Write(item, None, None, done))
+
+    def add_durable(self, item: Any) -> Future[None]:
+        """Queue an item for the group; the future resolves after the commit."""
+        future: Future[None] = Future()
+        self._put(_Write(item, None, future, None))
+        return future
+
+    def submit(self, call: Callable[[Connection], T]) -> Future[T]:
+        """Queue a function of the write connection; it runs once or more, in a savepoint."""
+        future: Future[T] = Future()
+        self._put(_Write(None, call, future, None))
+        return future
+
+    def call(self, call: Callable[[Connection], T]) -> T:
+        """Run a function in the writer's transaction and wait until it is durable."""
+        return self.submit(call).result()
+
+    def flush(self) -> None:
+        """Return when everything queued before is durable or has failed."""
+        self.call(lambda _connection: None)
+
+    def close(self) -> None:
+        """Write what is queued, then stop. Later writes are refused."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+        self._checkpointer.close()
+        self._connection.close()
+
+    @property
+    def backlog(self) -> int:
+        """Writes that wait now."""
+        return len(self._queue)
+
+    def _put(self, write: _Write) -> None:
+        with self._wake:
+            if self._closing:
+                raise JournalError("the journal is closed")
+            if len(self._queue) >= self._queue_limit:
+                raise JournalError(
+                    f"{len(self._queue)} writes wait for the journal's disk: retry later, or put "
+                    "journal.url on a faster disk"
+                )
+            self._queue.append(write)
+            if len(self._queue) == 1:
+                self._wake.notify()
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._take()
+            if batch is None:
+                return
+            if batch:
+                self._checkpointer.wanted()
+                started = time.perf_counter()
+                self._write(batch)
+                self._steer(len(batch), time.perf_counter() - started)
+                for write in batch:
+                    _resolve(write)
+
+    def _take(self) -> list[_Write] | None:
+        """Wait for writes. [] after a quiet second, None when closed and empty."""
+        with self._wake:
+            if not self._queue and not self._closing:
+                self._wake.wait(timeout=1.0)
+            if not self._queue:
+                return None if self._closing else []
+            count = min(self._size, len(self._queue))
+            return [self._queue.popleft() for _ in range(count)]
+
+    def _steer(self, count: int, seconds: float) -> None:
+        if seconds > TARGET_S:
+            self._size = max(SMALLEST, self._size // 2)
+        elif count == self._size and seconds < TARGET_S / 2:
+            self._size = min(LARGEST, self._size * 2)
+
+    def _write(self, batch: Sequence[_Write]) -> None:
+        """Try all at once; if the group fails, one by one, so that only the culprit fails."""
+        try:
+            self._begin()
+            self._apply(batch)
+            self._connection.commit()
+        except Exception as error:  # noqa: BLE001 - whatever it is, each write is tried alone next
+            self._rollback()
+            log.debug("batch of %d writes is repeated one by one: %s", len(batch), error)
+            self._write_one_by_one(batch)
+
+    def _write_one_by_one(self, batch: Sequence[_Write]) -> None:
+        for write in batch:
+            if write.item is not None:
+                self._forget(write.item)
+        for write in batch:
+            write.result = write.error = None
+            try:
+                self._begin()
+                self._apply([write])
+                self._connection.commit()
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits for this write
+                self._rollback()
+                write.error = _explain(error)
+                if write.item is not None:
+                    self._forget(write.item)
+
+    def _apply(self, batch: Sequence[_Write]) -> None:
+        """Apply in order: calls one at a time, the frequent writes between them as a group."""
+        group: Group | None = None
+        for write in batch:
+            if write.call is None:
+                group = group or self._new_group()
+                group.add(write.item)
+                continue
+            if group is not None:
+                group.apply(self._connection)
+                group = None
+            self._call(write)
+        if group is not None:
+            group.apply(self._connection)
+
+    def _call(self, write: _Write) -> None:
+        assert write.call is not None
+        execute = self._connection.exec_driver_sql
+        execute("SAVEPOINT one_call")
+        try:
+            write.result = write.call(self._connection)
+        except JournalError as error:  # refused on purpose: undo this one and go on
+            execute("ROLLBACK TO one_call")
+            write.error = error
+        execute("RELEASE one_call")
+
+    def _begin(self) -> None:
+        deadline = time.monotonic() + LOCKED_S
+        while True:
+            try:
+                self._connection.exec_driver_sql("BEGIN IMMEDIATE")
+            except DBAPIError as error:
+                self._connection.rollback()
+                if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _rollback(self) -> None:
+        try:
+            self._connection.rollback()
+        except (DBAPIError, sqlite3.Error):
+            log.exception("rollback failed; the journal's write connection is replaced")
+            self._connection.invalidate()
+            self._connection = self._database.connect()
+
+
+def _explain(error: Exception) -> JournalError:
+    if isinstance(error, JournalError):
+        return error
+    if isinstance(error, DBAPIError):
+        error = error.orig if isinstance(error.orig, Exception) else error
+    if "full" in str(error):
+        return JournalError(f"the journal's disk is full, free some space: {error}")
+    refused = JournalError(f"the journal could not write: {type(error).__name__}: {error}")
+    refused.__cause__ = error
+    return refused
+
+
+def _resolve(write: _Write) -> None:
+    if write.done is not None:
+        write.done(write.error is None)
+    if write.future is None:
+        if write.error is not None:
+            log.error("a write nobody waits for was lost: %s", write.error)
+        return
+    if not write.future.set_running_or_notify_cancel():
+        return  # the caller went away; the write is done all the same
+    if write.error is not None:
+        write.future.set_exception(write.error)
+    else:
+        write.future.set_result(write.result)
