@@ -100,7 +100,7 @@ INSERT_NEXT_STATE = Statement(
     VALUES (:turn_id, :digest, :child_id, :job_id, :kind, :messages, :created_at,
             COALESCE((SELECT {OUTCOME} FROM turns t WHERE t.turn_id = :turn_id), 'unknown'))
     ON CONFLICT (turn_id, digest) DO NOTHING
-    """)
+    """)  # noqa: S608 - made of constants
 )
 """An unknown turn breaks the foreign key."""
 
@@ -143,7 +143,7 @@ DECIDE_EARLY = sa.text(f"""
     UPDATE next_states SET outcome = (
         SELECT {OUTCOME} FROM turns t WHERE t.turn_id = next_states.turn_id)
     WHERE outcome = 'early' AND turn_id = :turn_id
-""")
+""")  # noqa: S608 - made of constants
 
 QUEUE_EARLY = sa.text(f"""{_JOB_FIELDS}
     WHERE n.turn_id = :turn_id AND n.outcome = 'queued' ON CONFLICT DO NOTHING

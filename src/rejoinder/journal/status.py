@@ -1,12 +1,298 @@
-"""What ``rejoinder status`` shows."""
+"""What ``rejoinder status`` shows: one document from indexed counts.
+
+Keys:
+    policy        name
+    learning      ``word`` and ``reason``; see ``learning.py``
+    live          ``version``, ``since_s`` (seconds it has been live), ``uri``; None before the first
+    turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n
+    samples       ``ready`` n, ``needed`` (batch size the trainer reports, or None), ``missing``,
+                  ``made`` n, ``trained`` n, ``dropped`` {fate: n}
+    verdicts      ``scores`` and ``last_100`` {"-1", "0", "+1", "none": n}, ``by_next_state``
+                  {user | tool | other | feedback: scores}, ``no_verdict`` {reason: n},
+                  ``hints`` (turns with an accepted hint)
+    judge         ``queued`` n, ``oldest_s`` (age of the oldest job or None), ``coverage`` (share of
+                  judgements with a verdict, or None)
+    training      ``lineage``, ``head_version``, ``next_step``, ``steps``, ``orphaned``, ``last``
+                  (step, version, samples, mean_score, seconds, ago_s, metrics), ``curve`` (the last
+                  100 steps: step, version, samples, mean_score)
+    versions      {state: n}
+    evaluations   the last 100: version, name, score, detail, ago_s
+    roles         role, instance, pid, state, seen_s, fresh, last_error, last_error_s, detail
+    external      endpoints off this machine that a role reports in ``detail["external"]``
+    counters      {role: {name: {reason: n}}}
+    journal       ``bytes`` of the database
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.types import Json
+from rejoinder.journal.base import RoleReport
+from rejoinder.journal.columns import decode_json
+from rejoinder.journal.learning import judge_learning
+from rejoinder.journal.lineages import describe, open_lineage_row
+from rejoinder.journal.schema import (
+    counters,
+    evaluations,
+    hints,
+    judge_jobs,
+    policy_versions,
+    samples,
+    steps,
+    turns,
+    verdicts,
+)
+from rejoinder.journal.training import ready_count
+from rejoinder.journal.watching import reports
+from rejoinder.types import Json, TurnType, VersionState
+
+FRESH_S = 60.0
+"""A role that has not reported for so long counts as gone."""
+RECENT = 100
+"""How many verdicts, steps and evaluations count as recent."""
 
 
 def status(connection: Connection, policy: str, max_staleness: int, now: float) -> Json:
-    """Return the document."""
-    return {}
+    """Return the document; the connection should be a snapshot, so that its numbers agree."""
+    roles = reports(connection)
+    document: Json = {
+        "policy": policy,
+        "learning": {},
+        "live": _live(connection, policy, now),
+        "turns": _turns(connection, policy),
+        "samples": _samples(connection, policy, max_staleness, _batch_size(roles, now)),
+        "verdicts": _verdicts(connection, policy),
+        "judge": _queue(connection, policy, now),
+        "training": _training(connection, policy, now),
+        "versions": _count_by(
+            connection, policy_versions.c.state, policy_versions.c.policy == policy
+        ),
+        "evaluations": _evaluations(connection, policy, now),
+        "roles": [_role(report, now) for report in roles],
+        "external": sorted(
+            {place for report in roles for place in report.detail.get("external", ())}
+        ),
+        "counters": _counters(connection),
+        "journal": {"bytes": database_bytes(connection)},
+    }
+    scored = document["verdicts"]["scores"]
+    judged = sum(scored.values())
+    document["judge"]["coverage"] = (judged - scored["none"]) / judged if judged else None
+    document["learning"] = judge_learning(document)
+    return document
+
+
+def database_bytes(connection: Connection) -> int:
+    """Return the size of the database file, without its log."""
+    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    return int(pages) * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+
+def _count_by(
+    connection: Connection, column: sa.Column[Any], where: sa.ColumnElement[bool]
+) -> dict[str, int]:
+    rows = connection.execute(
+        sa.select(column, sa.func.count()).where(where, column.is_not(None)).group_by(column)
+    )
+    return {str(key): int(count) for key, count in rows}
+
+
+def _live(connection: Connection, policy: str, now: float) -> Json | None:
+    row = connection.execute(
+        sa.select(policy_versions).where(
+            policy_versions.c.policy == policy, policy_versions.c.state == VersionState.LIVE
+        )
+    ).first()
+    if row is None:
+        return None
+    return {"version": row.version, "since_s": max(0.0, now - row.live_at), "uri": row.uri}
+
+
+def _turns(connection: Connection, policy: str) -> Json:
+    states: dict[str, int] = {}
+    fates: dict[str, int] = {}
+    types: dict[str, int] = {}
+    for state, fate, turn_type, count in connection.execute(
+        sa.select(turns.c.state, turns.c.fate, turns.c.turn_type, sa.func.count())
+        .where(turns.c.policy == policy)
+        .group_by(turns.c.state, turns.c.fate, turns.c.turn_type)
+    ):
+        states[state] = states.get(state, 0) + count
+        types[turn_type] = types.get(turn_type, 0) + count
+        if fate is not None:
+            fates[fate] = fates.get(fate, 0) + count
+    return {
+        "total": sum(states.values()),
+        "states": states,
+        "fates": fates,
+        "main": types.get(TurnType.MAIN, 0),
+        "side": types.get(TurnType.SIDE, 0),
+    }
+
+
+def _samples(connection: Connection, policy: str, max_staleness: int, needed: int | None) -> Json:
+    row = open_lineage_row(connection, policy)
+    ready = 0
+    if row is not None:
+        ready = ready_count(connection, describe(connection, row), max_staleness)
+    else:
+        ready = _count(connection, samples, samples.c.policy == policy, samples.c.queued == 1)
+    trained = connection.execute(
+        sa.select(sa.func.sum(steps.c.samples)).where(
+            steps.c.policy == policy, steps.c.orphaned_at.is_(None)
+        )
+    ).scalar()
+    return {
+        "ready": ready,
+        "needed": needed,
+        "missing": None if needed is None else max(0, needed - ready),
+        "made": _count(connection, samples, samples.c.policy == policy),
+        "trained": int(trained or 0),
+        "dropped": _count_by(connection, samples.c.fate, samples.c.policy == policy),
+    }
+
+
+def _count(connection: Connection, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+    query = sa.select(sa.func.count()).select_from(table).where(*where)
+    return int(connection.execute(query).scalar_one())
+
+
+def _no_scores() -> dict[str, int]:
+    return {"-1": 0, "0": 0, "+1": 0, "none": 0}
+
+
+def _score_name(score: int | None) -> str:
+    return "none" if score is None else f"{score:+d}" if score else "0"
+
+
+def _verdicts(connection: Connection, policy: str) -> Json:
+    total = _no_scores()
+    by_kind: dict[str, dict[str, int]] = {}
+    missing: dict[str, int] = {}
+    for kind, score, why, count in connection.execute(
+        sa.select(verdicts.c.kind, verdicts.c.score, verdicts.c.why, sa.func.count())
+        .where(verdicts.c.policy == policy)
+        .group_by(verdicts.c.kind, verdicts.c.score, verdicts.c.why)
+    ):
+        total[_score_name(score)] += count
+        by_kind.setdefault(kind, _no_scores())[_score_name(score)] += count
+        if score is None:
+            missing[str(why)] = missing.get(str(why), 0) + count
+    recent = _no_scores()
+    for score in connection.scalars(
+        sa.select(verdicts.c.score)
+        .where(verdicts.c.policy == policy)
+        .order_by(verdicts.c.created_at.desc())
+        .limit(RECENT)
+    ):
+        recent[_score_name(score)] += 1
+    hinted = sa.select(sa.func.count(hints.c.turn_id.distinct()))
+    return {
+        "scores": total,
+        "last_100": recent,
+        "by_next_state": by_kind,
+        "no_verdict": missing,
+        "hints": int(connection.execute(hinted).scalar_one()),
+    }
+
+
+def _queue(connection: Connection, policy: str, now: float) -> Json:
+    count, oldest = connection.execute(
+        sa.select(sa.func.count(), sa.func.min(judge_jobs.c.created_at)).where(
+            judge_jobs.c.policy == policy
+        )
+    ).one()
+    return {"queued": count, "oldest_s": None if oldest is None else max(0.0, now - oldest)}
+
+
+def _training(connection: Connection, policy: str, now: float) -> Json:
+    row = open_lineage_row(connection, policy)
+    lineage = None if row is None else describe(connection, row)
+    kept = sa.and_(steps.c.policy == policy, steps.c.orphaned_at.is_(None))
+    curve = connection.execute(
+        sa.select(steps).where(kept).order_by(steps.c.version.desc()).limit(RECENT)
+    ).all()
+    last = None
+    if curve:
+        newest = curve[0]
+        last = {
+            "step": newest.step,
+            "version": newest.version,
+            "samples": newest.samples,
+            "mean_score": newest.mean_score,
+            "seconds": newest.finished_at - newest.started_at,
+            "ago_s": max(0.0, now - newest.finished_at),
+            "metrics": decode_json(newest.metrics),
+        }
+    return {
+        "lineage": None if lineage is None else lineage.lineage_id,
+        "head_version": None if lineage is None else lineage.head_version,
+        "next_step": None if lineage is None else lineage.next_step,
+        "steps": _count(connection, steps, kept),
+        "orphaned": _count(
+            connection, steps, steps.c.policy == policy, steps.c.orphaned_at.is_not(None)
+        ),
+        "last": last,
+        "curve": [
+            {
+                "step": step.step,
+                "version": step.version,
+                "samples": step.samples,
+                "mean_score": step.mean_score,
+            }
+            for step in reversed(curve)
+        ],
+    }
+
+
+def _evaluations(connection: Connection, policy: str, now: float) -> list[Json]:
+    rows = connection.execute(
+        sa.select(evaluations)
+        .where(evaluations.c.policy == policy)
+        .order_by(evaluations.c.version.desc(), evaluations.c.created_at.desc())
+        .limit(RECENT)
+    ).all()
+    return [
+        {
+            "version": row.version,
+            "name": row.name,
+            "score": row.score,
+            "detail": decode_json(row.detail),
+            "ago_s": max(0.0, now - row.created_at),
+        }
+        for row in reversed(rows)
+    ]
+
+
+def _batch_size(roles: list[RoleReport], now: float) -> int | None:
+    """Return what the newest living trainer reports as ``detail["batch_size"]``."""
+    for report in roles:
+        if report.role == "trainer" and now - report.seen_at < FRESH_S:
+            size = report.detail.get("batch_size")
+            return size if isinstance(size, int) else None
+    return None
+
+
+def _role(report: RoleReport, now: float) -> Json:
+    failed = report.last_error_at
+    return {
+        "role": report.role,
+        "instance": report.instance,
+        "pid": report.pid,
+        "state": report.state,
+        "seen_s": max(0.0, now - report.seen_at),
+        "fresh": now - report.seen_at < FRESH_S,
+        "last_error": report.last_error,
+        "last_error_s": None if failed is None else max(0.0, now - failed),
+        "detail": report.detail,
+    }
+
+
+def _counters(connection: Connection) -> Json:
+    document: Json = {}
+    for row in connection.execute(sa.select(counters)):
+        document.setdefault(row.role, {}).setdefault(row.name, {})[row.reason] = row.amount
+    return document

@@ -1,0 +1,73 @@
+"""The one word that answers "is it learning?", from the numbers of the status document."""
+
+from __future__ import annotations
+
+from rejoinder.types import Json
+
+STALLED_S = 120.0
+"""A full batch that waits longer than this, or than five steps take, means a stall."""
+RECENT_S = 600.0
+"""A step within this time counts as learning even while the next batch fills."""
+FAILING_JUDGEMENTS = 10
+"""So many recent judgements without a single verdict are a fault, not chance."""
+
+
+def judge_learning(document: Json) -> Json:
+    """Return ``word`` and a one-line ``reason``.
+
+    Words: ``no traffic``, ``no judge``, ``no trainer``, ``stalled``, ``learning``, ``collecting``.
+    """
+    word, reason = _word(document)
+    return {"word": word, "reason": reason}
+
+
+def _word(document: Json) -> tuple[str, str]:
+    turns, samples, queue = document["turns"], document["samples"], document["judge"]
+    if not turns["main"]:
+        return "no traffic", "no main turn has been recorded for this policy yet"
+    if not _alive(document, "judge"):
+        return "no judge", f"no judge has reported lately; {queue['queued']} turns wait for one"
+    fault = _judge_fault(document)
+    if fault is not None:
+        return "stalled", fault
+    if not _alive(document, "trainer"):
+        return "no trainer", f"no trainer has reported lately; {samples['ready']} samples wait"
+    return _training_word(document)
+
+
+def _training_word(document: Json) -> tuple[str, str]:
+    samples, last = document["samples"], document["training"]["last"]
+    trainer = _newest(document, "trainer")
+    failed = trainer["last_error_s"]
+    since_step = None if last is None else last["ago_s"]
+    if failed is not None and (since_step is None or failed < since_step):
+        return "stalled", f"trainer: {trainer['last_error']}"
+    needed, ready = samples["needed"], samples["ready"]
+    progress = f"{ready} of {needed if needed is not None else '?'} samples for the next step"
+    if trainer["state"] == "training":
+        return "learning", f"step {document['training']['next_step']} is being taken"
+    if needed is not None and ready >= needed and since_step is not None:
+        patience = max(STALLED_S, 5 * last["seconds"])
+        if since_step > patience and trainer["seen_s"] > patience:
+            return "stalled", f"{progress}, and no step for {since_step:.0f} s"
+    if since_step is not None and since_step < RECENT_S:
+        return "learning", f"step {last['step']} was {since_step:.0f} s ago; {progress}"
+    return "collecting", progress
+
+
+def _judge_fault(document: Json) -> str | None:
+    recent = document["verdicts"]["last_100"]
+    if recent["none"] >= FAILING_JUDGEMENTS and recent["none"] == sum(recent.values()):
+        reasons = document["verdicts"]["no_verdict"]
+        worst = max(reasons, key=lambda reason: reasons[reason])
+        return f"the last {recent['none']} judgements gave no verdict, mostly {worst}"
+    return None
+
+
+def _newest(document: Json, role: str) -> Json:
+    found: Json = next(one for one in document["roles"] if one["role"] == role and one["fresh"])
+    return found
+
+
+def _alive(document: Json, role: str) -> bool:
+    return any(one["role"] == role and one["fresh"] for one in document["roles"])
