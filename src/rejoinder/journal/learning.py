@@ -46,10 +46,9 @@ def _training_word(document: Json) -> tuple[str, str]:
     progress = f"{ready} of {needed if needed is not None else '?'} samples for the next step"
     if trainer["state"] == "training":
         return "learning", f"step {document['training']['next_step']} is being taken"
-    if needed is not None and ready >= needed and since_step is not None:
-        patience = max(STALLED_S, 5 * last["seconds"])
-        if since_step > patience and trainer["seen_s"] > patience:
-            return "stalled", f"{progress}, and no step for {since_step:.0f} s"
+    patience = STALLED_S if last is None else max(STALLED_S, 5 * last["seconds"])
+    if samples["full_s"] is not None and samples["full_s"] > patience:
+        return "stalled", f"{progress}, and no step since {samples['full_s']:.0f} s"
     if since_step is not None and since_step < RECENT_S:
         return "learning", f"step {last['step']} was {since_step:.0f} s ago; {progress}"
     return "collecting", progress

@@ -3,10 +3,10 @@
 Keys:
     policy        name
     learning      ``word`` and ``reason``; see ``learning.py``
-    live          ``version``, ``since_s`` (seconds it has been live), ``uri``; None before the first
+    live          ``version``, ``since_s`` (seconds since it became live), ``uri``; or None
     turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n
     samples       ``ready`` n, ``needed`` (batch size the trainer reports, or None), ``missing``,
-                  ``made`` n, ``trained`` n, ``dropped`` {fate: n}
+                  ``full_s`` (how long a full batch has waited, or None), ``made`` n, ``trained`` n, ``dropped`` {fate: n}
     verdicts      ``scores`` and ``last_100`` {"-1", "0", "+1", "none": n}, ``by_next_state``
                   {user | tool | other | feedback: scores}, ``no_verdict`` {reason: n},
                   ``hints`` (turns with an accepted hint)
@@ -45,7 +45,7 @@ from rejoinder.journal.schema import (
     turns,
     verdicts,
 )
-from rejoinder.journal.training import ready_count
+from rejoinder.journal.training import ready_count, ready_since
 from rejoinder.journal.watching import reports
 from rejoinder.types import Json, TurnType, VersionState
 
@@ -63,7 +63,7 @@ def status(connection: Connection, policy: str, max_staleness: int, now: float) 
         "learning": {},
         "live": _live(connection, policy, now),
         "turns": _turns(connection, policy),
-        "samples": _samples(connection, policy, max_staleness, _batch_size(roles, now)),
+        "samples": _samples(connection, policy, max_staleness, _batch_size(roles, now), now),
         "verdicts": _verdicts(connection, policy),
         "judge": _queue(connection, policy, now),
         "training": _training(connection, policy, now),
@@ -133,13 +133,16 @@ def _turns(connection: Connection, policy: str) -> Json:
     }
 
 
-def _samples(connection: Connection, policy: str, max_staleness: int, needed: int | None) -> Json:
+def _samples(
+    connection: Connection, policy: str, max_staleness: int, needed: int | None, now: float
+) -> Json:
     row = open_lineage_row(connection, policy)
-    ready = 0
+    ready, full_since = 0, None
     if row is not None:
-        ready = ready_count(connection, describe(connection, row), max_staleness)
-    else:
-        ready = _count(connection, samples, samples.c.policy == policy, samples.c.queued == 1)
+        lineage = describe(connection, row)
+        ready = ready_count(connection, lineage, max_staleness)
+        if needed and ready >= needed:
+            full_since = ready_since(connection, lineage, max_staleness, needed)
     trained = connection.execute(
         sa.select(sa.func.sum(steps.c.samples)).where(
             steps.c.policy == policy, steps.c.orphaned_at.is_(None)
@@ -149,6 +152,7 @@ def _samples(connection: Connection, policy: str, max_staleness: int, needed: in
         "ready": ready,
         "needed": needed,
         "missing": None if needed is None else max(0, needed - ready),
+        "full_s": None if full_since is None else max(0.0, now - full_since),
         "made": _count(connection, samples, samples.c.policy == policy),
         "trained": int(trained or 0),
         "dropped": _count_by(connection, samples.c.fate, samples.c.policy == policy),
@@ -189,7 +193,12 @@ def _verdicts(connection: Connection, policy: str) -> Json:
         .limit(RECENT)
     ):
         recent[_score_name(score)] += 1
-    hinted = sa.select(sa.func.count(hints.c.turn_id.distinct()))
+    hinted = (
+        sa.select(sa.func.count())
+        .select_from(hints)
+        .join(turns, turns.c.turn_id == hints.c.turn_id)
+        .where(hints.c.position == 0, turns.c.policy == policy)
+    )
     return {
         "scores": total,
         "last_100": recent,

@@ -50,6 +50,17 @@ def ready_count(connection: Connection, lineage: Lineage, max_staleness: int) ->
     return int(connection.execute(count).scalar_one())
 
 
+def ready_since(
+    connection: Connection, lineage: Lineage, max_staleness: int, count: int
+) -> float | None:
+    """Return when the ``count``-th of the ready samples was made: since then a batch is full."""
+    versions = fresh_versions(connection, lineage, max_staleness)
+    made = sa.select(samples.c.created_at).where(_ready(lineage, versions))
+    return connection.execute(
+        made.order_by(samples.c.created_at).limit(1).offset(count - 1)
+    ).scalar()
+
+
 def has_unfit(
     connection: Connection, lineage: Lineage, max_staleness: int, max_tokens: int
 ) -> bool:
