@@ -1,0 +1,168 @@
+"""The ASGI application: routes, errors in the OpenAI form, start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+import rejoinder
+from rejoinder.chat.renderer import Renderer
+from rejoinder.config import Config
+from rejoinder.engine.base import Engine
+from rejoinder.gateway import heartbeat
+from rejoinder.gateway.auth import KeyRing, load_keys
+from rejoinder.gateway.body import json_schema
+from rejoinder.gateway.completions import ChatCompletions
+from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.feedback import feedback_routes
+from rejoinder.gateway.health import health_routes, problems
+from rejoinder.gateway.recorder import GatewayJournal
+from rejoinder.gateway.service import Service
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
+from rejoinder.types import Json
+
+log = structlog.get_logger(__name__)
+
+CHAT_PATH = "/v1/chat/completions"
+
+
+def create_app(
+    config: Config,
+    engine: Engine,
+    journal: GatewayJournal,
+    *,
+    tokenizer: ModelTokenizer | None = None,
+    keys: KeyRing | None = None,
+    renderer: Renderer | None = None,
+    owner: str | None = None,
+    siblings: Iterable[str] = (),
+) -> FastAPI:
+    """Return the gateway's application.
+
+    Engine and journal stay the caller's, who closes them after the application has stopped.
+
+    Args:
+        config: the resolved configuration.
+        engine: what samples the answers.
+        journal: what keeps them.
+        tokenizer: the policy's; None loads the one of ``model.path``.
+        keys: who may call; None reads ``REJOINDER_API_KEYS``.
+        renderer: None takes the model's chat template.
+        owner: this process's id in the journal; None makes one.
+        siblings: owner ids of other workers of this gateway.
+
+    Raises:
+        ConfigError: no keys where they are needed, or a model without tokenizer or template.
+    """
+    service = Service(
+        config,
+        engine,
+        journal,
+        tokenizer or load_tokenizer(resolve_model(config.model.path)),
+        load_keys(config.gateway) if keys is None else keys,
+        owner or heartbeat.new_owner(),
+        renderer,
+    )
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await heartbeat.announce(service, siblings)
+        await service.probe_engine()
+        log.info("gateway ready", missing=problems(service), models=service.models.names)
+        tasks = [
+            asyncio.create_task(heartbeat.watch_engine(service)),
+            asyncio.create_task(heartbeat.beat(service)),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            heartbeat.report(service, "stopped")
+            service.close()
+
+    app = FastAPI(title="Rejoinder", version=rejoinder.__version__, lifespan=lifespan)
+    app.state.service = service
+    # A plain route: FastAPI's handling of parameters would cost more than the whole request.
+    app.router.routes.append(Route(CHAT_PATH, ChatCompletions(service), methods=["POST"]))
+    app.include_router(health_routes(service))
+    app.include_router(feedback_routes(service))
+    _add_error_handlers(app, service)
+    _describe_chat(app)
+    return app
+
+
+def _add_error_handlers(app: FastAPI, service: Service) -> None:
+    def respond(error: ApiError) -> Response:
+        service.metrics.errors.labels(str(error.status), error.code).inc()
+        service.recorder.count("rejected", error.code)
+        return Response(error.body(), error.status, error.headers(), media_type="application/json")
+
+    async def refused(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        return respond(error)
+
+    async def invalid(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        fault = error.errors()[0]
+        param = ".".join(str(part) for part in fault["loc"] if part != "body") or None
+        said = fault["msg"].removeprefix("Value error, ")
+        text = f"{param}: {said}" if param else said
+        return respond(ApiError(400, "invalid_value", text, param))
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path, method = request.url.path, request.method
+        known = {
+            404: ("unknown_url", f"there is no {path} here; the API's paths begin with /v1/"),
+            405: ("method_not_allowed", f"{method} is not possible on {path}"),
+        }
+        code, text = known.get(error.status_code, ("http_error", str(error.detail)))
+        response = respond(ApiError(error.status_code, code, text))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def fault(_request: Request, error: Exception) -> Response:
+        service.note_error(f"internal error: {type(error).__name__}: {error}")
+        return respond(ApiError(500, "internal_error", "internal error; the log has the details"))
+
+    app.add_exception_handler(ApiError, refused)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, fault)
+
+
+def _describe_chat(app: FastAPI) -> None:
+    """Add the chat route to the API description; FastAPI only describes its own routes."""
+    described = app.openapi
+
+    def openapi() -> Json:
+        if app.openapi_schema is None:
+            made: dict[str, Any] = described()
+            body = json_schema()
+            made["components"]["schemas"].update(body["components"])
+            content = {"application/json": {"schema": body["schema"]}}
+            made["paths"][CHAT_PATH] = {
+                "post": {
+                    "tags": ["chat"],
+                    "summary": "Create a chat completion",
+                    "requestBody": {"required": True, "content": content},
+                    "responses": {
+                        "200": {"description": "A completion, or events with `stream: true`"}
+                    },
+                }
+            }
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,165 @@
+"""From the bytes of a request to open turns: check, render, link, queue the rows.
+
+What a request says about an earlier answer is queued here, before anything is sampled: its judging
+must not depend on what becomes of the request itself.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import orjson
+
+from rejoinder.chat.linking import History, LinkDecision
+from rejoinder.chat.messages import BadMessages, normalise
+from rejoinder.config import GatewayConfig
+from rejoinder.gateway.auth import Caller
+from rejoinder.gateway.body import ChatBody, parse_body, sampling
+from rejoinder.gateway.capture import AnswerCapture
+from rejoinder.gateway.errors import from_messages
+from rejoinder.gateway.identity import Headers, Identity, read_identity
+from rejoinder.gateway.models import Target
+from rejoinder.gateway.service import Service
+from rejoinder.journal.base import NextState, OpenTurn
+from rejoinder.types import Fate, Sampling, Scope, TurnType, new_id
+
+
+@dataclass(slots=True)
+class Job:
+    """A request whose turns are open."""
+
+    body: ChatBody
+    identity: Identity
+    target: Target
+    history: History
+    prompt_ids: list[int]
+    samplings: list[Sampling]
+    """[n] per answer; they differ in their seeds."""
+    session_id: str
+    completion_id: str
+    created: int
+    answers: list[AnswerCapture]
+    """[n]"""
+    started: bool = False
+    """Bytes of the response have been sent."""
+    settled: bool = False
+    """The end of the answers has been handed to the journal."""
+
+
+async def accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
+    """Check a request, find its place among earlier turns and queue its rows.
+
+    Raises:
+        ApiError: the request cannot be served; nothing has been recorded.
+        EngineError: as above: the template refuses it, or the engine does not fit.
+    """
+    body, without_effect = parse_body(data)
+    for field in without_effect:
+        service.metrics.ignored.labels(field).inc()
+    try:
+        history = History(normalise(body.messages))
+    except BadMessages as error:
+        raise from_messages(error) from error
+    identity = read_identity(headers, body)
+    target = service.models.resolve(body.model)
+    service.check_engine()
+    scope = Scope(caller.tenant, caller.key, body.user or "")
+    async with service.linker.in_order(scope, identity):
+        prompt_ids = await service.prompts.ids(
+            history.messages, body.shown_tools, body.chat_template_kwargs
+        )
+        room = service.context_length - len(prompt_ids)
+        chosen = choose_sampling(service.config.gateway, body, identity.turn_type, room)
+        link = await service.linker.link(history, scope, identity)
+        job = Job(
+            body=body,
+            identity=identity,
+            target=target,
+            history=history,
+            prompt_ids=prompt_ids,
+            samplings=[_seeded(chosen, choice) for choice in range(body.n or 1)],
+            session_id=link.session_id or new_id(),
+            completion_id=f"chatcmpl-{new_id()}",
+            created=int(time.time()),
+            answers=[
+                AnswerCapture(new_id(), choice, chosen.stop, service.detokenizer)
+                for choice in range(body.n or 1)
+            ],
+        )
+        _record(service, job, scope, link)
+    return job
+
+
+def choose_sampling(
+    config: GatewayConfig, body: ChatBody, turn_type: TurnType, room: int
+) -> Sampling:
+    """Return how answers are sampled.
+
+    One rule for their length: what the client asks for (``max_completion_tokens`` before
+    ``max_tokens``, else the default), and never more than the context has room for.
+    """
+    asked = body.max_completion_tokens or body.max_tokens or config.default_max_tokens
+    chosen = sampling(body, max(1, min(asked, room)))
+    if turn_type is TurnType.MAIN and config.main_temperature is not None:
+        return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
+    return chosen
+
+
+def planned_fate(config: GatewayConfig, chosen: Sampling, turn_type: TurnType) -> Fate | None:
+    """Return why a turn will be served only, if that is known before it is answered."""
+    if turn_type is TurnType.SIDE:
+        return Fate.SIDE
+    if config.train_truncated_sampling:  # these are allowed; what else stands against it?
+        chosen = replace(
+            chosen, top_p=1.0, top_k=0, min_p=0.0, frequency_penalty=0.0, presence_penalty=0.0
+        )
+    return Fate.SAMPLING_NOT_TRAINABLE if chosen.not_trainable_because() else None
+
+
+def _seeded(chosen: Sampling, choice: int) -> Sampling:
+    """Give each answer its own seed; equal seeds would give equal answers."""
+    if not choice or chosen.seed is None:
+        return chosen
+    return replace(chosen, seed=chosen.seed + choice)
+
+
+def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
+    body, identity = job.body, job.identity
+    tools = body.shown_tools
+    tools_text = orjson.dumps(tools, option=orjson.OPT_SORT_KEYS).decode() if tools else None
+    fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
+    now = time.time()
+    for answer, chosen in zip(job.answers, job.samplings, strict=True):
+        service.recorder.open(
+            OpenTurn(
+                turn_id=answer.turn_id,
+                session_id=job.session_id,
+                external_session=identity.session,
+                scope=scope,
+                policy=job.target.policy,
+                turn_type=identity.turn_type,
+                parent_id=link.parent_id,
+                link_reason=link.reason,
+                completion_id=job.completion_id,
+                choice=answer.choice,
+                created_at=now,
+                owner=service.owner,
+                messages=job.history.messages,
+                tools=tools_text,
+                prompt_ids=job.prompt_ids,
+                request_chain=job.history.request_chain,
+                sampling=chosen,
+                fate=fate,
+            )
+        )
+    if identity.turn_type is not TurnType.MAIN:
+        return  # a client's own housekeeping says nothing about an answer
+    first = job.answers[0].turn_id
+    if link.parent_id is not None and link.next_state:
+        digest = History(link.next_state).request_chain
+        service.recorder.next_state(NextState(link.parent_id, first, link.next_state, digest))
+    for turn_id in link.supersedes:
+        service.recorder.supersede(turn_id, first)
+    if link.ambiguous:
+        service.recorder.ambiguous(link.ambiguous)

@@ -1,0 +1,109 @@
+"""Bearer keys: who is asking. Keys are secrets; only their names leave this file."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rejoinder.config import LOOPBACK, GatewayConfig
+from rejoinder.errors import ConfigError
+from rejoinder.gateway.errors import ApiError
+
+KEYS_VARIABLE = "REJOINDER_API_KEYS"
+DEFAULT_TENANT = "default"
+"""Whose data it is where the gateway has no keys."""
+LOCAL_KEY = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request."""
+
+    tenant: str
+    key: str
+    """The key's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    caller: Caller
+    secret: bytes = field(repr=False)
+
+
+class KeyRing:
+    """The keys of a gateway; with none, every caller is the local user."""
+
+    def __init__(self, keys: Iterable[_Key] = ()) -> None:
+        self._keys = tuple(keys)
+        self._local = Caller(DEFAULT_TENANT, LOCAL_KEY)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys themselves, for the log's redaction only."""
+        return tuple(key.secret.decode() for key in self._keys)
+
+    def caller(self, authorization: bytes | None) -> Caller:
+        """Return who owns the bearer token.
+
+        A gateway without keys ignores the header: callers may bring a key meant for elsewhere.
+
+        Raises:
+            ApiError: 401, the token is missing or wrong.
+        """
+        if not self._keys:
+            return self._local
+        scheme, _, token = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not token.strip():
+            raise ApiError(401, "missing_api_key", "send an API key: Authorization: Bearer <key>")
+        found: Caller | None = None
+        given = token.strip()
+        for key in self._keys:  # all of them, so that time does not tell which one is near
+            if hmac.compare_digest(key.secret, given):
+                found = key.caller
+        if found is None:
+            raise ApiError(401, "invalid_api_key", "this API key is not known here")
+        return found
+
+
+def parse_keys(text: str) -> KeyRing:
+    """Read ``tenant:name:key`` entries, comma separated. A key may contain colons.
+
+    Raises:
+        ConfigError: an entry has another form, or two share a name; no key is quoted.
+    """
+    keys: list[_Key] = []
+    names: set[str] = set()
+    for number, entry in enumerate(filter(None, map(str.strip, text.split(","))), start=1):
+        parts = entry.split(":", 2)
+        if len(parts) != 3 or not all(parts):
+            raise ConfigError(f"{KEYS_VARIABLE}: entry {number} is not tenant:name:key")
+        tenant, name, secret = parts
+        if name in names:
+            raise ConfigError(f"{KEYS_VARIABLE}: two entries are named {name!r}")
+        names.add(name)
+        keys.append(_Key(Caller(tenant, name), secret.encode()))
+    return KeyRing(keys)
+
+
+def load_keys(config: GatewayConfig) -> KeyRing:
+    """Read the environment's keys and refuse to serve strangers (rule 9).
+
+    Raises:
+        ConfigError: a malformed entry, or no keys where the host or ``require_keys`` needs them.
+    """
+    keys = parse_keys(os.environ.get(KEYS_VARIABLE, ""))
+    if not keys and config.host not in LOOPBACK:
+        raise ConfigError(
+            f"gateway.host {config.host!r} is reachable from other machines, which needs keys: "
+            f"set {KEYS_VARIABLE}=tenant:name:key, or gateway.host = '127.0.0.1'"
+        )
+    if not keys and config.require_keys:
+        raise ConfigError(
+            f"gateway.require_keys is true and there are none: set {KEYS_VARIABLE}=tenant:name:key"
+        )
+    return keys

@@ -1,0 +1,109 @@
+"""One answer while it is sampled: exact ids for the journal, text for the client.
+
+What is recorded is what the engine sampled, id for id; nothing is ever made from text. What the
+client sees is the text of those ids up to a stop string.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rejoinder.chat.detokenizer import Detokenizer, StopMatcher
+from rejoinder.chat.linking import History
+from rejoinder.engine.base import ClientLogprob, TokenChunk
+from rejoinder.journal.base import AbortedTurn, FinishedTurn
+from rejoinder.types import Fate, FinishReason, Message, VersionRun
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one chunk gives the client."""
+
+    text: str
+    """May be empty: part of a character or of a possible stop string is held back."""
+    ids: Sequence[int]
+    logprobs: Sequence[ClientLogprob]
+    """[len(ids)] where the client asked for them, else empty."""
+
+
+class AnswerCapture:
+    """Collects the chunks of one answer."""
+
+    def __init__(self, turn_id: str, choice: int, stop: Sequence[str], texts: Detokenizer) -> None:
+        self.turn_id = turn_id
+        self.choice = choice
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.client: list[ClientLogprob] = []
+        self.finish_reason: FinishReason | None = None
+        self.cached_tokens = 0
+        self._runs: list[VersionRun] = []
+        self._texts: list[str] = []
+        self._stream = texts.stream()
+        self._stops = StopMatcher(stop)
+        self._started = time.perf_counter()
+        self.first_token_s: float | None = None
+        """Seconds from arrival to the first sampled token."""
+
+    @property
+    def text(self) -> str:
+        """The answer as the client sees it so far."""
+        return "".join(self._texts)
+
+    @property
+    def versions(self) -> Sequence[VersionRun]:
+        """Which version sampled which tokens."""
+        return self._runs
+
+    def feed(self, chunk: TokenChunk) -> Piece:
+        """Take a chunk; chunks after the end of the answer are not part of it."""
+        if self.finish_reason is not None:
+            return Piece("", (), ())
+        ids = chunk.ids
+        if ids:
+            if self.first_token_s is None:
+                self.first_token_s = time.perf_counter() - self._started
+                self.cached_tokens = chunk.cached_tokens
+            self.ids += ids
+            self.logprobs += chunk.logprobs
+            self._count(chunk.version, len(ids))
+        client = chunk.client or ()
+        self.client += client
+        text = self._stops.feed(self._stream.feed(ids))
+        self.finish_reason = chunk.finish_reason
+        if self._stops.matched is not None:
+            # Engines without stop strings would go on; the answer ends here in any case.
+            self.finish_reason = FinishReason.STOP
+        elif self.finish_reason is not None:
+            text += self._stops.feed(self._stream.finish()) + self._stops.finish()
+        if text:
+            self._texts.append(text)
+        return Piece(text, ids, client)
+
+    def _count(self, version: int, count: int) -> None:
+        if self._runs and self._runs[-1].version == version:
+            count += self._runs.pop().count
+        self._runs.append(VersionRun(version, count))
+
+    def finished(self, history: History) -> FinishedTurn:
+        """Return the record of a complete answer."""
+        assert self.finish_reason is not None, "the answer is not complete"
+        message = Message("assistant", self.text)
+        return FinishedTurn(
+            turn_id=self.turn_id,
+            answered_at=time.time(),
+            answer_ids=self.ids,
+            logprobs=self.logprobs,
+            versions=self._runs,
+            finish_reason=self.finish_reason,
+            message=message,
+            answer_chain=history.answer_chain(message),
+            first_token_s=self.first_token_s,
+            total_s=time.perf_counter() - self._started,
+        )
+
+    def aborted(self, fate: Fate, error: str | None = None) -> AbortedTurn:
+        """Return the record of an answer that broke off."""
+        return AbortedTurn(self.turn_id, fate, self.ids, self.logprobs, self._runs, error)

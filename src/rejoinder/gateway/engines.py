@@ -1,0 +1,15 @@
+"""The engine that the configuration names, as this process reaches it."""
+
+from __future__ import annotations
+
+from rejoinder.config import Config, ScriptedEngineConfig
+from rejoinder.engine.base import Engine
+from rejoinder.engine.scripted import ScriptedEngine
+from rejoinder.models.embedded import resolve_model
+
+
+def connect_engine(config: Config) -> Engine:
+    """Return the engine: a scripted one lives in this process, a real one is called over HTTP."""
+    if isinstance(config.engine, ScriptedEngineConfig):
+        return ScriptedEngine(resolve_model(config.model.path), config.model.policy, config.engine)
+    raise NotImplementedError

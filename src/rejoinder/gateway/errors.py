@@ -1,0 +1,84 @@
+"""Errors as an OpenAI client expects them: a status and ``{"error": {...}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+from starlette.types import Send
+
+from rejoinder.chat.messages import BadMessages
+from rejoinder.errors import EngineError, EngineTimeout
+
+RETRY_AFTER_S = 1
+"""What clients are told to wait where a limit or a restarting engine refuses them."""
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class ApiError(Exception):
+    """A refusal with everything its response needs."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self.status in (429, 503)
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers beside the body; official clients obey ``x-should-retry``."""
+        if self.status == 401:
+            return {"www-authenticate": "Bearer"}
+        if self.retryable:
+            return {"retry-after": str(RETRY_AFTER_S), "x-should-retry": "true"}
+        return {}
+
+    def body(self) -> bytes:
+        """Return the JSON body."""
+        default = "server_error" if self.status >= 500 else "invalid_request_error"
+        error = {
+            "message": self.message,
+            "type": _TYPES.get(self.status, default),
+            "param": self.param,
+            "code": self.code,
+        }
+        return orjson.dumps({"error": error})
+
+
+def from_engine(error: EngineError) -> ApiError:
+    """Return an engine's error as the client should see it, status and code unchanged."""
+    param = "messages" if error.code == "context_length_exceeded" else None
+    return ApiError(error.status, error.code, str(error) or error.code, param)
+
+
+def from_messages(error: BadMessages) -> ApiError:
+    """Return a fault in the messages."""
+    return ApiError(400, "invalid_messages", str(error), error.param)
+
+
+def timed_out(seconds: float) -> EngineTimeout:
+    """Return the error of a request whose time is over."""
+    return EngineTimeout(
+        f"no complete answer within {seconds:g} s (gateway.request_timeout_s); the engine is "
+        "overloaded or stuck"
+    )
+
+
+async def send_json(
+    send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> None:
+    """Send a whole JSON response."""
+    lines = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    lines += [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: ApiError) -> None:
+    """Send a refusal."""
+    await send_json(send, error.status, error.body(), error.headers())

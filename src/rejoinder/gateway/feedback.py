@@ -1,0 +1,74 @@
+"""``POST /v1/feedback``: what a person thinks of an answer, in a number."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.service import Service
+from rejoinder.types import Scope
+
+
+class Feedback(BaseModel):
+    """A score for one answer: either ``score`` or ``thumb``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    completion_id: Annotated[str, Field(min_length=1, max_length=128)]
+    """The ``id`` of the completion."""
+    choice: Annotated[int, Field(ge=0)] = 0
+    """Which of its ``n`` answers."""
+    score: Literal[-1, 0, 1] | None = None
+    thumb: Literal["up", "down"] | None = None
+    text: Annotated[str, Field(max_length=10_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Feedback:
+        if (self.score is None) == (self.thumb is None):
+            raise ValueError("give either score (-1, 0, 1) or thumb ('up', 'down')")
+        return self
+
+    @property
+    def value(self) -> int:
+        """The score."""
+        if self.score is not None:
+            return self.score
+        return 1 if self.thumb == "up" else -1
+
+
+class FeedbackAnswer(BaseModel):
+    """What became of it."""
+
+    completion_id: str
+    outcome: str
+    """``accepted``, or ``late_feedback``: it is kept, but the answer has trained already."""
+
+
+def feedback_routes(service: Service) -> APIRouter:
+    """Return the route."""
+    router = APIRouter()
+
+    @router.post("/v1/feedback", tags=["feedback"])
+    async def give_feedback(request: Request, feedback: Feedback) -> FeedbackAnswer:
+        """Score an answer by its completion id; outranks the judge until the answer trains."""
+        caller = service.keys.caller(request.headers.get("authorization", "").encode("latin-1"))
+        scope = Scope(caller.tenant, caller.key)
+        written = service.journal.add_feedback(
+            scope, feedback.completion_id, feedback.choice, feedback.value, feedback.text
+        )
+        result = await asyncio.wrap_future(written)
+        service.metrics.feedback.labels(result.outcome).inc()
+        if result.outcome == "unknown":
+            raise ApiError(
+                404,
+                "completion_not_found",
+                f"there is no answer {feedback.choice} of a completion {feedback.completion_id!r}",
+                "completion_id",
+            )
+        return FeedbackAnswer(completion_id=feedback.completion_id, outcome=result.outcome)
+
+    return router

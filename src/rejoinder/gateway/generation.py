@@ -1,0 +1,110 @@
+"""Runs the engine calls of one request side by side and hands over what is ready, in bursts.
+
+One task per answer moves chunks from the engine into a list; whoever serves the client takes all
+that has gathered at once. So a burst of tokens costs one write, a single token leaves at once,
+and a slow client never holds up sampling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.types import Receive
+
+from rejoinder.engine.base import Engine, GenerateRequest, TokenChunk
+from rejoinder.errors import EngineError
+from rejoinder.gateway.errors import timed_out
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its answer was complete."""
+
+
+class Generation:
+    """The answers of one request while they are sampled. Used as an async context manager.
+
+    Leaving the context cancels what is still running and waits until the engine has been told.
+    """
+
+    def __init__(
+        self, engine: Engine, requests: Sequence[GenerateRequest], receive: Receive, limit_s: float
+    ) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._receive = receive
+        self._limit_s = limit_s
+        self._ready: list[tuple[int, TokenChunk]] = []
+        self._running = len(requests)
+        self._failure: Exception | None = None
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pumps: list[asyncio.Task[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Generation:
+        loop = asyncio.get_running_loop()
+        self._pumps = [
+            loop.create_task(self._pump(index, request))
+            for index, request in enumerate(self._requests)
+        ]
+        self._tasks = [loop.create_task(self._watch_client()), *self._pumps]
+        self._timer = loop.call_later(self._limit_s, self._fail, timed_out(self._limit_s))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        pending = [task for task in self._tasks if not task.done()]
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+
+    async def burst(self) -> list[tuple[int, TokenChunk]]:
+        """Wait for chunks; returns all that are ready as (choice, chunk), [] at the end.
+
+        Raises:
+            EngineError: an answer failed or the time is over.
+            ClientGone: nobody listens any more.
+        """
+        while not self._ready:
+            if self._failure is not None:
+                raise self._failure
+            if not self._running:
+                return []
+            await self._wake.wait()
+            self._wake.clear()
+        ready, self._ready = self._ready, []
+        return ready
+
+    def stop(self, choice: int) -> None:
+        """End one answer early: its stop string has appeared."""
+        self._pumps[choice].cancel()
+
+    async def _pump(self, choice: int, request: GenerateRequest) -> None:
+        stream = self._engine.generate(request)
+        try:
+            finished = False
+            async for chunk in stream:
+                self._ready.append((choice, chunk))
+                self._wake.set()
+                finished = chunk.finish_reason is not None
+            if not finished:
+                raise EngineError("the engine ended an answer without a reason")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - whatever it is, ``burst`` raises it
+            self._fail(error)
+        finally:
+            await stream.aclose()
+            self._running -= 1
+            self._wake.set()
+
+    async def _watch_client(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._fail(ClientGone())
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._wake.set()

@@ -1,0 +1,113 @@
+"""Finds what a request replies to: the journal's index read off the event loop, then the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import structlog
+
+from rejoinder.chat.linking import History, LinkDecision, NamedSession, decide, session_key
+from rejoinder.gateway.identity import Identity
+from rejoinder.gateway.metrics import GatewayMetrics
+from rejoinder.journal.base import SameRequest, TurnJournal
+from rejoinder.types import Scope, TurnType
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Linker:
+    """Links requests. A journal that cannot be read makes new sessions, never a refusal."""
+
+    def __init__(
+        self, journal: TurnJournal, reads: ThreadPoolExecutor, metrics: GatewayMetrics
+    ) -> None:
+        self._journal = journal
+        self._reads = reads
+        self._metrics = metrics
+        self._locks: dict[tuple[Scope, str], _SharedLock] = {}
+
+    @asynccontextmanager
+    async def in_order(self, scope: Scope, identity: Identity) -> AsyncIterator[None]:
+        """Let requests of one named session in one after the other, in order of arrival.
+
+        Held while a request is linked and its turn is opened, not while it is answered.
+        """
+        if identity.session is None:
+            yield
+            return
+        key = (scope, identity.session)
+        shared = self._locks.setdefault(key, _SharedLock())
+        shared.users += 1
+        try:
+            async with shared.lock:
+                yield
+        finally:
+            shared.users -= 1
+            if not shared.users:
+                del self._locks[key]
+
+    async def link(self, history: History, scope: Scope, identity: Identity) -> LinkDecision:
+        """Decide which turn a request replies to and which session it belongs to."""
+        named = None
+        if identity.session is not None:
+            named = NamedSession(identity.session, session_key(scope, identity.session))
+        wants_same = identity.turn_type is TurnType.MAIN and (named or identity.retried)
+        if not history.answers and not wants_same:
+            decision = decide(history, named, ())  # nothing to look up
+        else:
+            try:
+                decision = await self._decide(history, scope, named, bool(wants_same))
+            except Exception as error:  # noqa: BLE001 - any journal's failure: serve, do not link
+                log.error("linking failed", error=str(error))  # noqa: TRY400 - one line is enough
+                self._metrics.links.labels("journal_failed").inc()
+                return _unlinked(named, f"the journal could not be read: {error}")
+        self._metrics.links.labels(_outcome(decision)).inc()
+        return decision
+
+    async def _decide(
+        self,
+        history: History,
+        scope: Scope,
+        named: NamedSession | None,
+        wants_same: bool,  # noqa: FBT001
+    ) -> LinkDecision:
+        external = named.external if named else None
+
+        def read() -> LinkDecision:
+            matches = self._journal.find_chains(scope, history.answer_chains)
+            same: list[SameRequest] = []
+            if wants_same:
+                same = self._journal.find_same_request(scope, history.request_chain, external)
+            return decide(history, named, matches, same, now=time.time())
+
+        return await self._in_thread(read)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reads, call)
+
+
+class _SharedLock:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+def _unlinked(named: NamedSession | None, reason: str) -> LinkDecision:
+    session_id = named.session_id if named else None
+    return LinkDecision(session_id, None, (), (), (), reason)
+
+
+def _outcome(decision: LinkDecision) -> str:
+    if decision.supersedes:
+        return "retry"
+    if decision.ambiguous:
+        return "ambiguous"
+    if decision.parent_id is not None:
+        return "reply"
+    return "unmatched" if decision.session_id is not None else "new"

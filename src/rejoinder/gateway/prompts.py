@@ -1,0 +1,45 @@
+"""Prompt ids without ever stalling the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rejoinder.chat.renderer import Renderer
+from rejoinder.types import Json, Message
+
+RENDER_INLINE_CHARS = 32_768
+"""Conversations up to here are rendered on the loop (well below a millisecond)."""
+ENCODE_INLINE_CHARS = 2_048
+"""Text not seen before up to here is tokenised on the loop (about half a millisecond)."""
+
+
+class PromptMaker:
+    """Renders and tokenises: short work at once, long work in a small thread pool."""
+
+    def __init__(self, renderer: Renderer, threads: ThreadPoolExecutor) -> None:
+        self._renderer = renderer
+        self._threads = threads
+
+    async def ids(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] | None,
+        options: Mapping[str, Any] | None,
+    ) -> list[int]:
+        """Return the prompt's ids.
+
+        Raises:
+            InvalidRequest: the template refuses the messages.
+        """
+        loop = asyncio.get_running_loop()
+        if tools or sum(len(message.content) for message in messages) > RENDER_INLINE_CHARS:
+            return await loop.run_in_executor(
+                self._threads, lambda: self._renderer.render(messages, tools, options).ids()
+            )
+        prompt = self._renderer.render(messages, tools, options)
+        if prompt.unknown_chars > ENCODE_INLINE_CHARS:
+            return await loop.run_in_executor(self._threads, prompt.ids)
+        return prompt.ids()

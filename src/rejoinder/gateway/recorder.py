@@ -1,0 +1,132 @@
+"""Writes turns to the journal, and decides what happens when it cannot be written.
+
+A turn is durable before its answer's last byte leaves. Where the journal fails (disk full, database
+gone) a person still gets the answer that the engine has sampled, since nobody may be refused for
+the sake of learning; but nothing is dropped in silence: the response says ``"recorded": false``,
+the turn is counted, ``/readyz`` fails until a write succeeds, and the log has the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from rejoinder.gateway.metrics import GatewayMetrics
+from rejoinder.journal.base import (
+    AbortedTurn,
+    FinishedTurn,
+    NextState,
+    OpenTurn,
+    TurnJournal,
+    WatchJournal,
+)
+
+log = structlog.get_logger(__name__)
+
+CONFIRM_S = 30.0
+"""How long an answer waits for its row; longer than the journal waits for a locked database."""
+
+
+class GatewayJournal(TurnJournal, WatchJournal, Protocol):
+    """What the gateway asks of the journal."""
+
+    def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:
+        """Add to a named counter; queued, not waited for."""
+        ...
+
+
+class Recorder:
+    """The gateway's writes. Methods never raise for the journal's sake."""
+
+    def __init__(self, journal: GatewayJournal, metrics: GatewayMetrics) -> None:
+        self._journal = journal
+        self._metrics = metrics
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self.problem: str | None = None
+        """Why the last write failed; None after one that succeeded."""
+
+    def open(self, turn: OpenTurn) -> None:
+        """Queue the row of an accepted request."""
+        self._try("open", lambda: self._journal.open_turn(turn))
+
+    def next_state(self, state: NextState) -> None:
+        """Queue what a request says about an earlier answer, and that answer's judging."""
+        self._queue("next_state", lambda: self._journal.add_next_state(state))
+
+    def supersede(self, turn_id: str, by: str) -> None:
+        """Queue the end of a turn that a retry replaces."""
+        self._queue("supersede", lambda: self._journal.supersede(turn_id, by))
+
+    def ambiguous(self, turn_ids: Sequence[str]) -> None:
+        """Queue that a reply fits several turns."""
+        self._queue("ambiguous", lambda: self._journal.mark_ambiguous(turn_ids))
+
+    def abort(self, turn: AbortedTurn) -> None:
+        """Queue the end of a broken answer."""
+        self._queue("abort", lambda: self._journal.abort_turn(turn))
+
+    def close_session(self, session_id: str) -> None:
+        """Queue the end of a session that its client has ended."""
+        self._queue("close_session", lambda: self._journal.close_session(session_id, "done"))
+
+    async def finish(self, turns: Sequence[FinishedTurn]) -> bool:
+        """Wait until answers are durable; False where that is not certain."""
+        futures = [self._try("finish", partial(self._journal.finish_turn, turn)) for turn in turns]
+        confirmed = [await self._confirm(future) for future in futures]
+        self._metrics.unrecorded.inc(confirmed.count(False))
+        return all(confirmed)
+
+    async def _confirm(self, future: Future[None] | None) -> bool:
+        if future is None:
+            return False
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(future), CONFIRM_S)
+        except Exception as error:  # noqa: BLE001 - any journal's failure; the answer still goes out
+            self._failed("finish", error)
+            return False
+        self.problem = None
+        return True
+
+    def _queue(self, what: str, write: Callable[[], Future[None]]) -> None:
+        future = self._try(what, write)
+        if future is not None:
+            future.add_done_callback(lambda done: self._settle(what, done))
+
+    def _settle(self, what: str, future: Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._failed(what, error)
+
+    def _try(self, what: str, write: Callable[[], object]) -> Future[None] | None:
+        try:
+            result = write()
+        except Exception as error:  # noqa: BLE001 - as in ``_confirm``
+            self._failed(what, error)
+            return None
+        return result if isinstance(result, Future) else None
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        self.problem = f"{what}: {error}"
+        self._counts["journal_failed", what] += 1
+        log.error("journal write failed", write=what, error=str(error))
+
+    # --- counters that status shows -----------------------------------------------------------
+
+    def count(self, name: str, reason: str) -> None:
+        """Count something for ``status``; written with the next heartbeat."""
+        self._counts[name, reason] += 1
+
+    def flush_counts(self) -> None:
+        """Queue the counts since the last call."""
+        counts, self._counts = self._counts, Counter()
+        for (name, reason), amount in counts.items():
+            try:
+                self._journal.count("gateway", name, reason, amount)
+            except Exception as error:  # noqa: BLE001 - as in ``_confirm``; kept for the next time
+                self._counts[name, reason] += amount
+                self.problem = f"count: {error}"

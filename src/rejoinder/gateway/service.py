@@ -1,0 +1,103 @@
+"""What the routes of one gateway process share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from rejoinder.chat.detokenizer import Detokenizer
+from rejoinder.chat.renderer import ChatTemplateRenderer, Renderer
+from rejoinder.config import Config
+from rejoinder.engine.base import Engine, EngineInfo
+from rejoinder.errors import EngineError, EngineUnavailable
+from rejoinder.gateway.auth import KeyRing
+from rejoinder.gateway.limits import Admission
+from rejoinder.gateway.linker import Linker
+from rejoinder.gateway.metrics import GatewayMetrics
+from rejoinder.gateway.models import ModelNames
+from rejoinder.gateway.prompts import PromptMaker
+from rejoinder.gateway.recorder import GatewayJournal, Recorder
+from rejoinder.gateway.wire import TokenTexts
+from rejoinder.models.tokenizer import ModelTokenizer
+
+PROBE_S = 5.0
+"""Longest wait for the engine's description."""
+
+
+class Service:
+    """Built once per process; holds no request."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        journal: GatewayJournal,
+        tokenizer: ModelTokenizer,
+        keys: KeyRing,
+        owner: str,
+        renderer: Renderer | None = None,
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.journal = journal
+        self.tokenizer = tokenizer
+        self.keys = keys
+        self.owner = owner
+        self.started_at = time.time()
+        self.draining = False
+        self.info: EngineInfo | None = None
+        """The engine's last description; None before the first."""
+        self.engine_problem: str | None = "not asked yet"
+        self.last_error: tuple[str, float] | None = None
+        """The last failure of the engine or journal and its time, for ``status``."""
+        self.metrics = GatewayMetrics()
+        self.recorder = Recorder(journal, self.metrics)
+        self.models = ModelNames(config.model)
+        self.admission = Admission(config.gateway.max_concurrent, config.gateway.max_queued)
+        self._reads = ThreadPoolExecutor(2, "journal-read")
+        self._renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
+        self.linker = Linker(journal, self._reads, self.metrics)
+        renderer = renderer or ChatTemplateRenderer(tokenizer)
+        self.prompts = PromptMaker(renderer, self._renders)
+        self.detokenizer = Detokenizer(tokenizer.tokenizer)
+        self.token_texts = TokenTexts(tokenizer.tokenizer)
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of prompt and answer: the engine's, before it is known the model's."""
+        return self.info.context_length if self.info else self.tokenizer.context_length
+
+    async def probe_engine(self) -> None:
+        """Ask the engine what it is; keeps the problem instead of raising it."""
+        try:
+            info = await asyncio.wait_for(self.engine.info(), PROBE_S)
+        except (EngineError, TimeoutError) as error:
+            self.engine_problem = f"the engine does not answer: {error or 'timed out'}"
+            return
+        self.info = info
+        self.engine_problem = None
+        if info.tokenizer_hash != self.tokenizer.hash:
+            self.engine_problem = (
+                f"the engine {info.name!r} has another tokenizer than model.path; start both with "
+                "the same configuration"
+            )
+
+    def check_engine(self) -> None:
+        """Refuse to send ids to an engine that would read them as other text.
+
+        Raises:
+            EngineUnavailable: the tokenizers differ.
+        """
+        if self.info is not None and self.info.tokenizer_hash != self.tokenizer.hash:
+            raise EngineUnavailable(self.engine_problem or "the tokenizers differ")
+
+    def note_error(self, text: str) -> None:
+        """Keep an error for ``status``."""
+        self.last_error = (text, time.time())
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._reads.shutdown(wait=False, cancel_futures=True)
+        self._renders.shutdown(wait=False, cancel_futures=True)
