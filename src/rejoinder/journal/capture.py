@@ -93,13 +93,16 @@ class TurnGroup:
             (sql.INSERT_CONTENT, self._contents.values()),
             (sql.INSERT_TURN, self._turns.values()),
             (sql.INSERT_CONTENT_REF, self._refs.values()),
-            (sql.INSERT_PROMPT, self._prompts),
             (sql.INSERT_ANSWER, self._answers),
             (sql.UPSERT_COUNTER, self._counts.values()),
             (sql.UPSERT_REPORT, self._reports.values()),
         ):
             if rows:
                 statement.many(connection, list(rows))
+        if self._prompts and sql.INSERT_PROMPT.many(connection, self._prompts) != len(
+            self._prompts
+        ):
+            raise JournalError("the turn whose prompt was to be shared is gone")
         if self._finished:
             changed = sql.FINISH_TURN.many(connection, self._finished)
             if changed != len(self._finished):
@@ -176,6 +179,7 @@ class TurnGroup:
         return {
             "turn_id": turn.turn_id,
             "base_id": shared.base_id,
+            "base": shared.base_id,
             "depth": shared.depth,
             "shared_ids": shared.ids,
             "suffix_ids": suffix,

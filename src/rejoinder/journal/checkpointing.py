@@ -7,11 +7,10 @@ the log has grown to ``CHECKPOINT_PAGES``, copies the rest and starts the log an
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 
-from sqlalchemy.exc import DBAPIError
-
-from rejoinder.journal.database import Database
+from rejoinder.journal.database import Database, run
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,6 @@ class Checkpointer:
                     return
                 self._wanted.clear()
                 try:
-                    connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").close()
-                    connection.rollback()
-                except DBAPIError as error:
-                    log.warning("the journal's log stays unfolded for now: %s", error.orig)
+                    run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+                except sqlite3.OperationalError as error:
+                    log.warning("the journal's log stays unfolded for now: %s", error)

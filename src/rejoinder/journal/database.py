@@ -68,13 +68,9 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Give a connection on which all statements see the same commit."""
-        connection = self.connect()
-        try:
-            connection.exec_driver_sql("BEGIN")
+        with self.connect() as connection:
+            run(connection, "BEGIN")
             yield connection
-        finally:
-            connection.rollback()
-            connection.close()
 
     def close(self) -> None:
         """Close all read connections; the last connection of all folds the log into the file."""
@@ -117,6 +113,21 @@ class Statement:
             return list(cursor.fetchall())
         finally:
             cursor.close()
+
+
+def run(connection: Connection, statement: str) -> None:
+    """Execute a statement without values on the driver, past SQLAlchemy's bookkeeping."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(statement)
+    finally:
+        cursor.close()
+
+
+def in_transaction(connection: Connection) -> bool:
+    """Return whether a transaction is open on the driver's connection."""
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.in_transaction)
 
 
 def _database_file(url: str) -> Path:

@@ -29,6 +29,8 @@ class Remembered:
     """The request's messages without the leading system messages."""
     answer: bytes = b""
     message: Message | None = None
+    size: int = 0
+    """Bytes that count against the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,9 @@ class TurnMemory:
     def put(self, turn_id: str, turn: Remembered) -> None:
         """Remember a request, forgetting the oldest ones beyond the bounds."""
         self.forget(turn_id)
+        turn.size = len(turn.prompt) + 256 + sum([len(one.content) for one in turn.messages])
         self._turns[turn_id] = turn
-        self._bytes += _size(turn)
+        self._bytes += turn.size
         while len(self._turns) > self._max_turns or self._bytes > self._max_bytes:
             self.forget(next(iter(self._turns)))
 
@@ -65,16 +68,17 @@ class TurnMemory:
         """Add the answer, if the turn is still remembered."""
         turn = self._turns.get(turn_id)
         if turn is not None:
-            self._bytes -= _size(turn)
+            more = len(answer) - len(turn.answer)
             turn.answer = answer
             turn.message = message
-            self._bytes += _size(turn)
+            turn.size += more
+            self._bytes += more
 
     def forget(self, turn_id: str) -> None:
         """Drop a turn: it is old, or it was not written after all."""
         turn = self._turns.pop(turn_id, None)
         if turn is not None:
-            self._bytes -= _size(turn)
+            self._bytes -= turn.size
 
     def shared(
         self, parent_id: str | None, session_id: str, prompt: bytes, messages: list[Message]
@@ -96,11 +100,6 @@ class TurnMemory:
         if messages[:count] == parent.messages:
             same = count + (messages[count : count + 1] == [parent.message])
         return Shared(parent_id, parent.depth + 1, ids // ID_BYTES, same)
-
-
-def _size(turn: Remembered) -> int:
-    text = sum(len(message.content) for message in turn.messages)
-    return len(turn.prompt) + len(turn.answer) + text + 256
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DatabaseError
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.database import Database
+from rejoinder.journal.database import Database, run
 from rejoinder.journal.schema import REVISION
 
 SCRIPTS = Path(__file__).parent / "migrations"
@@ -35,11 +35,11 @@ def upgrade_database(database: Database) -> None:
             if _revision(connection) == REVISION:
                 return
             # The write lock is the lock: the second process waits here and finds all done.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            run(connection, "BEGIN IMMEDIATE")
             found = _revision(connection)
             if found != REVISION:
                 _run_scripts(connection, database, found)
-            connection.commit()
+            run(connection, "COMMIT")
         except DatabaseError as error:
             raise JournalError(
                 f"{database.path} cannot be used as a journal: {error.orig}"

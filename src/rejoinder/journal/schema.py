@@ -8,9 +8,12 @@ turn.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Double,
     ForeignKey,
     Index,
@@ -21,7 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
+    and_,
 )
 
 REVISION = "0001"
@@ -35,6 +38,11 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+def _where(condition: ColumnElement[bool]) -> dict[str, Any]:
+    """Return the arguments that make an index partial in every database."""
+    return {"sqlite_where": condition, "postgresql_where": condition}
 
 
 def _turn_key(*, primary_key: bool = True) -> Column[str]:
@@ -76,15 +84,9 @@ Index(
     "ix_sessions_external",
     sessions.c.scope,
     sessions.c.external,
-    sqlite_where=sessions.c.external.is_not(None),
-    postgresql_where=sessions.c.external.is_not(None),
+    **_where(sessions.c.external.is_not(None)),
 )
-Index(
-    "ix_sessions_idle",
-    sessions.c.last_at,
-    sqlite_where=sessions.c.closed_at.is_(None),
-    postgresql_where=sessions.c.closed_at.is_(None),
-)
+Index("ix_sessions_closed", sessions.c.closed_at, sessions.c.last_at)
 
 turns = Table(
     "turns",
@@ -122,8 +124,7 @@ Index(
     turns.c.scope,
     turns.c.answer_chain,
     turns.c.created_at,
-    sqlite_where=turns.c.answer_chain.is_not(None),
-    postgresql_where=turns.c.answer_chain.is_not(None),
+    **_where(turns.c.answer_chain.is_not(None)),
 )
 Index("ix_turns_request_chain", turns.c.scope, turns.c.request_chain, turns.c.created_at)
 Index("ix_turns_session", turns.c.session_id, turns.c.request_chain)
@@ -132,21 +133,20 @@ Index("ix_turns_status", turns.c.policy, turns.c.state, turns.c.fate, turns.c.tu
 Index(
     "ix_turns_open",
     turns.c.owner,
-    sqlite_where=turns.c.state == "open",
-    postgresql_where=turns.c.state == "open",
+    **_where(turns.c.state == "open"),
 )
 Index(
     "ix_turns_scored_early",
     turns.c.turn_id,
-    sqlite_where=text("state = 'waiting' AND feedback IS NOT NULL"),
-    postgresql_where=text("state = 'waiting' AND feedback IS NOT NULL"),
+    **_where(and_(turns.c.state == "waiting", turns.c.feedback.is_not(None))),
 )
 
 prompts = Table(
     "prompts",
     metadata,
     _turn_key(),
-    Column("base_id", Text, ForeignKey("prompts.turn_id")),  # same session: deleted together
+    # Same session, so deleted together; the insert asks for it: a foreign key needs an index.
+    Column("base_id", Text),
     Column("depth", Integer, nullable=False),  # how many prompts a decoder reads before this one
     Column("shared_ids", Integer, nullable=False),  # leading ids of base prompt + base answer
     Column("suffix_ids", LargeBinary),  # None: in ``contents`` under ``suffix_digest``
@@ -208,8 +208,7 @@ next_states = Table(
 Index(
     "ix_next_states_early",
     next_states.c.turn_id,
-    sqlite_where=next_states.c.outcome == "early",
-    postgresql_where=next_states.c.outcome == "early",
+    **_where(next_states.c.outcome == "early"),
 )
 
 judge_jobs = Table(
@@ -299,8 +298,7 @@ Index(
     samples.c.created_at,
     samples.c.oldest_version,
     samples.c.tokens,
-    sqlite_where=samples.c.queued == 1,
-    postgresql_where=samples.c.queued == 1,
+    **_where(samples.c.queued == 1),
 )
 Index("ix_samples_fate", samples.c.policy, samples.c.fate)
 
@@ -319,8 +317,7 @@ Index(
     "uq_lineages_open",
     lineages.c.policy,
     unique=True,
-    sqlite_where=lineages.c.closed_at.is_(None),
-    postgresql_where=lineages.c.closed_at.is_(None),
+    **_where(lineages.c.closed_at.is_(None)),
 )
 
 steps = Table(
@@ -343,8 +340,7 @@ Index(
     steps.c.lineage_id,
     steps.c.step,
     unique=True,
-    sqlite_where=steps.c.orphaned_at.is_(None),
-    postgresql_where=steps.c.orphaned_at.is_(None),
+    **_where(steps.c.orphaned_at.is_(None)),
 )
 
 consumption = Table(
@@ -404,8 +400,7 @@ Index(
     "uq_policy_versions_live",
     policy_versions.c.policy,
     unique=True,
-    sqlite_where=policy_versions.c.state == "live",
-    postgresql_where=policy_versions.c.state == "live",
+    **_where(policy_versions.c.state == "live"),
 )
 
 evaluations = Table(

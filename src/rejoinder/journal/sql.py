@@ -10,14 +10,18 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from rejoinder.journal import (
+    export,
     feedback,
     judging,
     leasing,
     lineages,
     policies,
+    retention,
     status,
     training,
     turns,
@@ -93,6 +97,8 @@ class SqlJournal:
     def _forget(self, item: object) -> None:
         if isinstance(item, OpenTurn | FinishedTurn):
             self._memory.forget(item.turn_id)
+        if isinstance(item, OpenTurn) and item.parent_id is not None:
+            self._memory.forget(item.parent_id)  # it may be gone: store the prompt in full
 
     # --- serving ------------------------------------------------------------------------------
 
@@ -282,6 +288,66 @@ class SqlJournal:
     def reports(self) -> list[RoleReport]:
         """See ``WatchJournal``."""
         return watching.reports(self.database.reader())
+
+    def apply_retention(self, keep_days: float | None, max_bytes: int | None) -> Json:
+        """Delete whole closed sessions that are too old or take too much space.
+
+        First those closed more than ``keep_days`` ago, then the oldest ones while more than
+        ``max_bytes`` are in use; None means no such limit.
+
+        Returns ``sessions`` and ``turns`` {age | size: n} deleted, ``bytes`` in use after it and
+        ``above_limit``: whether nothing more could be deleted although too much is in use.
+        """
+        report: Json = {"sessions": {"age": 0, "size": 0}, "turns": {"age": 0, "size": 0}}
+        oldest = retention.cutoff(keep_days)
+        while oldest is not None and self._delete_sessions(report, "age", oldest):
+            pass
+        used = retention.used_bytes(self.database.reader())
+        while max_bytes is not None and used > max_bytes:
+            if not self._delete_sessions(report, "size", None):
+                break
+            used = retention.used_bytes(self.database.reader())
+        if any(report["sessions"].values()):
+            while self._writer.call(retention.give_back):
+                pass
+        above = max_bytes is not None and used > max_bytes
+        return {**report, "bytes": used, "above_limit": above}
+
+    def _delete_sessions(self, report: Json, reason: str, closed_before: float | None) -> int:
+        count, deleted = self._writer.call(lambda c: retention.delete_oldest(c, closed_before))
+        if count:
+            report["sessions"][reason] += count
+            report["turns"][reason] += deleted
+            self.count("retention", "turns", reason, deleted)
+        return count
+
+    def size_report(self) -> Json:
+        """Return rows and bytes of each table; reads the whole database."""
+        with self.database.snapshot() as connection:
+            return retention.size_report(connection)
+
+    def export_records(
+        self,
+        target: str | Path | IO[bytes],
+        since: str | None = None,
+        policy: str | None = None,
+        tenant: str | None = None,
+    ) -> Json:
+        """Write turns and steps as JSON lines; see ``export.py`` for their keys.
+
+        ``since`` is the id of the last exported turn: a path is then appended to instead of
+        written anew. Returns ``turns``, ``steps`` and ``last``, the id to go on from.
+        """
+        if isinstance(target, str | Path):
+            path = Path(target)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab" if since else "wb") as file:
+                return export.write_records(
+                    self.database.reader(), file, since, policy=policy, tenant=tenant
+                )
+        return export.write_records(
+            self.database.reader(), target, since, policy=policy, tenant=tenant
+        )
 
     def status(self, policy: str, max_staleness: int) -> Json:
         """See ``WatchJournal``."""

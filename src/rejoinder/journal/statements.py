@@ -51,9 +51,18 @@ def _upsert(table: sa.Table) -> Statement:
 INSERT_TENANT = _insert_new(schema.tenants)
 INSERT_CONTENT = _insert_new(schema.contents)
 INSERT_TURN = Statement(_insert(schema.turns))
-INSERT_PROMPT = Statement(_insert(schema.prompts))
 INSERT_ANSWER = Statement(_insert(schema.answers))
 UPSERT_REPORT = _upsert(schema.role_reports)
+
+INSERT_PROMPT = Statement(
+    sa.insert(schema.prompts).from_select(
+        [column.name for column in schema.prompts.c],
+        sa.select(*[sa.bindparam(column.name) for column in schema.prompts.c]).where(
+            sa.text("(:base IS NULL OR EXISTS (SELECT 1 FROM answers WHERE turn_id = :base))")
+        ),
+    )
+)
+"""Inserts nothing if the base is gone: retention may have deleted it in another process."""
 
 UPSERT_SESSION = Statement(
     sa.text("""

@@ -6,7 +6,8 @@ Keys:
     live          ``version``, ``since_s`` (seconds since it became live), ``uri``; or None
     turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n
     samples       ``ready`` n, ``needed`` (batch size the trainer reports, or None), ``missing``,
-                  ``full_s`` (how long a full batch has waited, or None), ``made`` n, ``trained`` n, ``dropped`` {fate: n}
+                  ``full_s`` (how long a full batch has waited, or None), ``made`` n,
+                  ``trained`` n, ``dropped`` {fate: n}
     verdicts      ``scores`` and ``last_100`` {"-1", "0", "+1", "none": n}, ``by_next_state``
                   {user | tool | other | feedback: scores}, ``no_verdict`` {reason: n},
                   ``hints`` (turns with an accepted hint)

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from rejoinder.errors import JournalError
 from rejoinder.journal.checkpointing import Checkpointer
-from rejoinder.journal.database import Database
+from rejoinder.journal.database import Database, in_transaction, run
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -148,9 +148,7 @@ class Writer:
                 return
             if batch:
                 self._checkpointer.wanted()
-                started = time.perf_counter()
                 self._write(batch)
-                self._steer(len(batch), time.perf_counter() - started)
                 for write in batch:
                     _resolve(write)
 
@@ -165,6 +163,7 @@ class Writer:
             return [self._queue.popleft() for _ in range(count)]
 
     def _steer(self, count: int, seconds: float) -> None:
+        """Adapt the batch size; the flush is left out, as a smaller batch would not shorten it."""
         if seconds > TARGET_S:
             self._size = max(SMALLEST, self._size // 2)
         elif count == self._size and seconds < TARGET_S / 2:
@@ -174,8 +173,10 @@ class Writer:
         """Try all at once; if the group fails, one by one, so that only the culprit fails."""
         try:
             self._begin()
+            started = time.perf_counter()
             self._apply(batch)
-            self._connection.commit()
+            self._steer(len(batch), time.perf_counter() - started)
+            run(self._connection, "COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it is, each write is tried alone next
             self._rollback()
             log.debug("batch of %d writes is repeated one by one: %s", len(batch), error)
@@ -190,7 +191,7 @@ class Writer:
             try:
                 self._begin()
                 self._apply([write])
-                self._connection.commit()
+                run(self._connection, "COMMIT")
             except Exception as error:  # noqa: BLE001 - handed to whoever waits for this write
                 self._rollback()
                 write.error = _explain(error)
@@ -214,34 +215,28 @@ class Writer:
 
     def _call(self, write: _Write) -> None:
         assert write.call is not None
-        execute = self._connection.exec_driver_sql
-        execute("SAVEPOINT one_call")
+        run(self._connection, "SAVEPOINT one_call")
         try:
             write.result = write.call(self._connection)
         except JournalError as error:  # refused on purpose: undo this one and go on
-            execute("ROLLBACK TO one_call")
+            run(self._connection, "ROLLBACK TO one_call")
             write.error = error
-        execute("RELEASE one_call")
+        run(self._connection, "RELEASE one_call")
 
     def _begin(self) -> None:
         deadline = time.monotonic() + LOCKED_S
         while True:
             try:
-                self._connection.exec_driver_sql("BEGIN IMMEDIATE")
-            except DBAPIError as error:
-                self._connection.rollback()
-                if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                run(self._connection, "BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
             else:
                 return
 
     def _rollback(self) -> None:
-        try:
-            self._connection.rollback()
-        except (DBAPIError, sqlite3.Error):
-            log.exception("rollback failed; the journal's write connection is replaced")
-            self._connection.invalidate()
-            self._connection = self._database.connect()
+        if in_transaction(self._connection):  # a full disk has rolled back already
+            run(self._connection, "ROLLBACK")
 
 
 def _explain(error: Exception) -> JournalError:

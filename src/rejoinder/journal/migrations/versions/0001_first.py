@@ -99,6 +99,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["tenant"], ["tenants.tenant"], name=op.f("fk_sessions_tenant")),
         sa.PrimaryKeyConstraint("session_id", name=op.f("pk_sessions")),
     )
+    op.create_index("ix_sessions_closed", "sessions", ["closed_at", "last_at"], unique=False)
     op.create_index(
         "ix_sessions_external",
         "sessions",
@@ -106,14 +107,6 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("external IS NOT NULL"),
         postgresql_where=sa.text("external IS NOT NULL"),
-    )
-    op.create_index(
-        "ix_sessions_idle",
-        "sessions",
-        ["last_at"],
-        unique=False,
-        sqlite_where=sa.text("closed_at IS NULL"),
-        postgresql_where=sa.text("closed_at IS NULL"),
     )
     op.create_table(
         "lineages",
@@ -334,7 +327,6 @@ def upgrade() -> None:
         sa.Column("tools_digest", sa.LargeBinary(), nullable=True),
         sa.Column("sampling", sa.LargeBinary(), nullable=False),
         sa.Column("link_reason", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["base_id"], ["prompts.turn_id"], name=op.f("fk_prompts_base_id")),
         sa.ForeignKeyConstraint(
             ["turn_id"], ["turns.turn_id"], name=op.f("fk_prompts_turn_id"), ondelete="CASCADE"
         ),

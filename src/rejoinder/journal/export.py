@@ -1,0 +1,223 @@
+"""Conversations, verdicts and steps as JSON lines; memory stays bounded, exports can go on later.
+
+A turn's line: ``type`` "turn", ``turn``, ``session``, ``tenant``, ``policy``, ``parent``,
+``turn_type``, ``state``, ``fate``, ``superseded_by``, ``created_at``, ``answered_at``,
+``link_reason``, ``finish_reason``, ``sampling``, ``versions`` [[version, count]],
+``prompt_tokens``, ``answer_tokens``, ``messages``, ``answer`` (None if it broke off),
+``next_states`` [{child, kind, outcome, messages}],
+``verdicts`` [{source, kind, score, why, votes, fingerprint, created_at}],
+``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate, hints,
+consumed_by [version]} or None.
+
+A step's line: ``type`` "step", ``policy``, ``step``, ``version``, ``samples``, ``mean_score``,
+``metrics``, ``started_at``, ``finished_at``, ``orphaned``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from rejoinder.journal.columns import decode_json, decode_sampling, decode_versions, decode_votes
+from rejoinder.journal.payloads import read_conversation, read_messages
+from rejoinder.journal.schema import (
+    answers,
+    consumption,
+    feedback,
+    hints,
+    next_states,
+    prompts,
+    samples,
+    steps,
+    turns,
+    verdicts,
+)
+from rejoinder.types import Json
+
+PAGE = 100
+"""Turns read at once."""
+
+
+def write_records(
+    connection: Connection,
+    file: IO[bytes],
+    since: str | None,
+    *,
+    policy: str | None,
+    tenant: str | None,
+) -> Json:
+    """Write the turns after ``since``, then the steps since; see ``SqlJournal.export_records``."""
+    report: Json = {"turns": 0, "steps": 0, "last": since}
+    for turn in export_turns(connection, since, policy, tenant):
+        file.write(_line(turn))
+        report["turns"] += 1
+        report["last"] = turn["turn"]
+    for step in export_steps(connection, since, policy):
+        file.write(_line(step))
+        report["steps"] += 1
+    return report
+
+
+def export_turns(
+    connection: Connection, since: str | None, policy: str | None, tenant: str | None
+) -> Iterator[Json]:
+    """Yield a record per turn in the order of their ids, those after ``since`` only."""
+    query = (
+        sa.select(turns, prompts.c.sampling, prompts.c.link_reason, answers.c.message,
+                  answers.c.versions, answers.c.finish_reason)
+        .join(prompts, prompts.c.turn_id == turns.c.turn_id)
+        .outerjoin(answers, answers.c.turn_id == turns.c.turn_id)
+        .order_by(turns.c.turn_id)
+        .limit(PAGE)
+    )  # fmt: skip
+    if policy is not None:
+        query = query.where(turns.c.policy == policy)
+    if tenant is not None:
+        query = query.where(turns.c.tenant == tenant)
+    last = since or ""
+    while True:
+        # A page is its own read: a long export must not keep the log from starting anew.
+        page = connection.execute(query.where(turns.c.turn_id > last)).all()
+        for row in page:
+            yield _turn(connection, row)
+        if len(page) < PAGE:
+            return
+        last = page[-1].turn_id
+
+
+def export_steps(connection: Connection, since: str | None, policy: str | None) -> Iterator[Json]:
+    """Yield a record per training step finished after the turn ``since`` was opened."""
+    query = sa.select(steps).order_by(steps.c.policy, steps.c.version)
+    if since is not None:
+        query = query.where(steps.c.finished_at > _time_of(since))
+    if policy is not None:
+        query = query.where(steps.c.policy == policy)
+    for row in connection.execute(query).all():
+        yield {
+            "type": "step",
+            "policy": row.policy,
+            "step": row.step,
+            "version": row.version,
+            "samples": row.samples,
+            "mean_score": row.mean_score,
+            "metrics": decode_json(row.metrics),
+            "started_at": row.started_at,
+            "finished_at": row.finished_at,
+            "orphaned": row.orphaned_at is not None,
+        }
+
+
+def _line(record: Json) -> bytes:
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+
+
+def _time_of(turn_id: str) -> float:
+    """Return when an id was made (its first twelve digits are milliseconds)."""
+    return int(turn_id[:12], 16) / 1000
+
+
+def _turn(connection: Connection, row: Any) -> Json:
+    answer = None if row.message is None else read_messages(connection, row.message)[0]
+    runs = () if row.versions is None else decode_versions(row.versions)
+    return {
+        "type": "turn",
+        "turn": row.turn_id,
+        "session": row.session_id,
+        "tenant": row.tenant,
+        "policy": row.policy,
+        "parent": row.parent_id,
+        "turn_type": row.turn_type,
+        "state": row.state,
+        "fate": row.fate,
+        "superseded_by": row.superseded_by,
+        "created_at": row.created_at,
+        "answered_at": row.answered_at,
+        "link_reason": row.link_reason,
+        "finish_reason": row.finish_reason,
+        "sampling": decode_sampling(row.sampling),
+        "versions": [(run.version, run.count) for run in runs],
+        "prompt_tokens": row.prompt_tokens,
+        "answer_tokens": row.answer_tokens,
+        "messages": read_conversation(connection, row.turn_id),
+        "answer": answer,
+        "next_states": _next_states(connection, row.turn_id),
+        "verdicts": _verdicts(connection, row.turn_id),
+        "feedback": _feedback(connection, row.turn_id),
+        "sample": _sample(connection, row.turn_id),
+    }
+
+
+def _next_states(connection: Connection, turn_id: str) -> list[Json]:
+    rows = connection.execute(
+        sa.select(next_states)
+        .where(next_states.c.turn_id == turn_id)
+        .order_by(next_states.c.created_at)
+    )
+    return [
+        {
+            "child": row.child_id,
+            "kind": row.kind,
+            "outcome": row.outcome,
+            "messages": read_messages(connection, row.messages),
+        }
+        for row in rows
+    ]
+
+
+def _verdicts(connection: Connection, turn_id: str) -> list[Json]:
+    rows = connection.execute(
+        sa.select(verdicts).where(verdicts.c.turn_id == turn_id).order_by(verdicts.c.created_at)
+    )
+    return [
+        {
+            "source": row.source,
+            "kind": row.kind,
+            "score": row.score,
+            "why": row.why,
+            "votes": decode_votes(row.votes),
+            "fingerprint": row.fingerprint,
+            "created_at": row.created_at,
+        }
+        for row in rows
+    ]
+
+
+def _feedback(connection: Connection, turn_id: str) -> list[Json]:
+    rows = connection.execute(
+        sa.select(feedback).where(feedback.c.turn_id == turn_id).order_by(feedback.c.created_at)
+    )
+    return [
+        {
+            "score": row.score,
+            "text": row.text,
+            "outcome": row.outcome,
+            "created_at": row.created_at,
+        }
+        for row in rows
+    ]
+
+
+def _sample(connection: Connection, turn_id: str) -> Json | None:
+    row = connection.execute(sa.select(samples).where(samples.c.turn_id == turn_id)).first()
+    if row is None:
+        return None
+    texts = connection.scalars(
+        sa.select(hints.c.text).where(hints.c.turn_id == turn_id).order_by(hints.c.position)
+    ).all()
+    consumed = connection.scalars(
+        sa.select(consumption.c.version)
+        .where(consumption.c.sample_id == row.sample_id)
+        .order_by(consumption.c.version)
+    ).all()
+    return {
+        "sample": row.sample_id,
+        "reward": row.reward,
+        "source": row.source,
+        "fate": row.fate,
+        "hints": list(texts),
+        "consumed_by": list(consumed),
+    }
