@@ -128,7 +128,8 @@ class NamedSession:
 
     def holds(self, turn: ChainMatch) -> bool:
         """Whether an earlier turn is of this session; clients may name it by the id we gave."""
-        return turn.session_id == self.session_id or turn.external_session == self.external
+        ids = (self.session_id, self.external)
+        return turn.session_id in ids or turn.external_session == self.external
 
 
 @dataclass(frozen=True, slots=True)
