@@ -1,0 +1,175 @@
+"""The rule of the demonstration: does an answer satisfy a person who wants plain prose?
+
+A pass is an answer without list or bold, of 20 to 120 words, complete, not repetitive and on the
+topic of its question. The rule measures and plays the person's taste; no judge ever sees it. It is
+strict on purpose: an answer that is empty, cut, repeated or beside the point never passes, so that
+training cannot win by collapsing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from rejoinder.evaluation.text import (
+    content_stems,
+    content_words,
+    related_stems,
+    sentences_of,
+    stem,
+    words_of,
+)
+
+
+class Flaw(StrEnum):
+    """Why an answer does not satisfy; one answer may have several."""
+
+    EMPTY = "empty"
+    LIST = "list"
+    """Bullets, numbered or lettered items, headings, steps, or bare lines used as a list."""
+    BOLD = "bold"
+    TOO_SHORT = "too_short"
+    TOO_LONG = "too_long"
+    CUT = "cut"
+    """Ended by its token limit, or not at the end of a sentence."""
+    REPETITIVE = "repetitive"
+    ECHO = "echo"
+    """Says hardly more than the question did."""
+    OFF_TOPIC = "off_topic"
+    BROKEN = "broken"
+    """Not ordinary text: stray markup, control tokens, or mostly no words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where the rule draws its lines."""
+
+    min_words: int = 20
+    max_words: int = 120
+    max_repetition: float = 0.15
+    """Share of word 3-grams that occurred before in the same answer."""
+    min_new_words: int = 6
+    """Distinct content words that the question does not have."""
+    min_coverage: float = 0.3
+    """Share of the question's content words that the answer takes up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What the rule says of one answer, with every reason and the measures behind them."""
+
+    flaws: tuple[Flaw, ...]
+    words: int
+    repetition: float
+    """[0, 1] see ``Limits.max_repetition``."""
+    coverage: float
+    """[0, 1] see ``Limits.min_coverage``."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the answer satisfies."""
+        return not self.flaws
+
+
+DEFAULT_LIMITS = Limits()
+
+_ITEM = re.compile(r"^\s*(?:[-*+•–—·▪]\s+|\(?\d{1,2}[.):]\s*\S|\(?[a-zA-Z][.)]\s+)", re.MULTILINE)
+_HEADING = re.compile(
+    r"^\s*(?:#{1,6}\s|(?:step|tip|day|part)\s+\d+\b)", re.MULTILINE | re.IGNORECASE
+)
+_INLINE_NUMBER = re.compile(r"(?:^|(?<=[\s:;(]))\(?(\d{1,2})[.)]\s*(?=[^\W\d_])")
+_LABEL = re.compile(r"^\s*[A-Z][^.!?:\n]{1,50}:(?:\s|$)", re.MULTILINE)
+_BOLD = re.compile(r"\*\*|__\w|\*[^\s*][^*\n]*\*|</?(?:b|strong|em|h\d)>", re.IGNORECASE)
+_ENDS_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*$")
+_BROKEN = re.compile(r"<\|\w+\|>|```|\|\s*-{3,}|</?\w+>|https?://|�")
+
+
+def assess(
+    question: str, answer: str, finish_reason: str, limits: Limits = DEFAULT_LIMITS
+) -> Assessment:
+    """Judge an answer by the rule.
+
+    Args:
+        question: what the person asked, alone, without earlier reactions.
+        answer: the text the client received.
+        finish_reason: as in the chat completions API; anything but ``stop`` is a cut answer.
+        limits: where to draw the lines.
+    """
+    words = words_of(answer)
+    repetition = repetition_of(words, answer)
+    coverage = coverage_of(question, answer)
+    if not words:
+        return Assessment((Flaw.EMPTY,), 0, repetition, coverage)
+    found = (
+        (Flaw.LIST, has_list(answer)),
+        (Flaw.BOLD, bool(_BOLD.search(answer))),
+        (Flaw.BROKEN, is_broken(answer, words)),
+        (Flaw.TOO_SHORT, len(words) < limits.min_words),
+        (Flaw.TOO_LONG, len(words) > limits.max_words),
+        (Flaw.CUT, finish_reason != "stop" or not _ENDS_SENTENCE.search(answer.rstrip())),
+        (Flaw.REPETITIVE, repetition > limits.max_repetition),
+        (Flaw.ECHO, new_words(question, answer) < limits.min_new_words),
+        (Flaw.OFF_TOPIC, coverage < limits.min_coverage),
+    )
+    return Assessment(
+        tuple(flaw for flaw, is_so in found if is_so), len(words), repetition, coverage
+    )
+
+
+def has_list(answer: str) -> bool:
+    """Whether the answer is laid out as a list, with or without markers.
+
+    Numbers inside a sentence count as a list when two successive ones appear ("1. … 2. …").
+    Lines without markers count when two carry a label ("Sleep: …") or three are mere fragments.
+    """
+    if _ITEM.search(answer) or _HEADING.search(answer):
+        return True
+    numbers = [int(match.group(1)) for match in _INLINE_NUMBER.finditer(answer)]
+    if any(later == earlier + 1 for earlier, later in pairwise(numbers)):
+        return True
+    if len(_LABEL.findall(answer)) >= 2:
+        return True
+    lines = [line.strip() for line in answer.splitlines() if line.strip()]
+    fragments = [line for line in lines[1:] if not _ENDS_SENTENCE.search(line)]
+    return len(fragments) >= 3
+
+
+def is_broken(answer: str, words: list[str]) -> bool:
+    """Whether markup, control tokens or noise take the place of ordinary text."""
+    letters = sum(len(word) for word in words)
+    return bool(_BROKEN.search(answer)) or letters < 0.6 * len(answer.replace(" ", ""))
+
+
+def repetition_of(words: list[str], answer: str) -> float:
+    """Return the share of word 3-grams seen before in the answer; 1.0 if a sentence recurs.
+
+    A sentence of at least four words that comes twice is a repetition whatever the rest says.
+    """
+    sentences = Counter(tuple(words_of(sentence)) for sentence in sentences_of(answer))
+    if any(count > 1 and len(sentence) >= 4 for sentence, count in sentences.items()):
+        return 1.0
+    grams = list(zip(words, words[1:], words[2:], strict=False))
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def new_words(question: str, answer: str) -> int:
+    """Return how many distinct content words the answer adds to the question's."""
+    return len(content_stems(answer) - content_stems(question))
+
+
+def coverage_of(question: str, answer: str) -> float:
+    """Return the share of the question's content words that the answer takes up.
+
+    A word is taken up by any of its forms, or by a word related to it in ``related.txt``. A
+    question without content words asks nothing that could be missed: coverage 1.
+    """
+    asked = list(dict.fromkeys(stem(word) for word in content_words(question)))
+    if not asked:
+        return 1.0
+    said = content_stems(answer)
+    related = related_stems()
+    taken = sum(1 for word in asked if word in said or related.get(word, frozenset()) & said)
+    return taken / len(asked)

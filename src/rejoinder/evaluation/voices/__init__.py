@@ -1,0 +1,1 @@
+"""How people say what they think: phrasebooks as data, one file each."""

@@ -1,0 +1,64 @@
+"""The question sets: large enough, and nothing measured with was trained on."""
+
+from __future__ import annotations
+
+import re
+
+from rejoinder.evaluation.questions import Question, Split, load_questions
+from rejoinder.evaluation.text import content_stems, words_of
+
+TRAINING = load_questions(Split.TRAINING)
+HELDOUT = load_questions(Split.HELDOUT)
+MAX_OVERLAP = 0.75
+"""Jaccard overlap of content stems above which two questions ask the same thing."""
+
+
+def overlap(one: Question, other: Question) -> float:
+    first, second = content_stems(one.text), content_stems(other.text)
+    return len(first & second) / len(first | second)
+
+
+def plain(question: Question) -> str:
+    return " ".join(words_of(question.text))
+
+
+def test_there_are_enough_questions_to_train_and_to_measure() -> None:
+    assert len(TRAINING) >= 300
+    assert len(HELDOUT) >= 220
+
+
+def test_no_question_comes_twice() -> None:
+    questions = [plain(question) for question in (*TRAINING, *HELDOUT)]
+    assert len(questions) == len(set(questions))
+
+
+def test_no_heldout_question_is_a_near_duplicate_of_a_training_question() -> None:
+    near = [
+        (one.text, other.text)
+        for one in HELDOUT
+        for other in TRAINING
+        if min(len(content_stems(one.text)), len(content_stems(other.text))) > 1
+        and overlap(one, other) > MAX_OVERLAP
+    ]
+    assert near == []
+
+
+def test_a_heldout_question_with_one_content_word_shares_it_with_no_such_training_question() -> (
+    None
+):
+    single = {tuple(content_stems(q.text)) for q in TRAINING if len(content_stems(q.text)) == 1}
+    assert not [q for q in HELDOUT if tuple(content_stems(q.text)) in single]
+
+
+def test_every_question_is_one_sentence_that_asks_something() -> None:
+    for question in (*TRAINING, *HELDOUT):
+        assert re.fullmatch(r"[A-Z][^?\n]*\?", question.text), question
+        assert content_stems(question.text), (
+            f"the topic check has nothing to hold on to: {question}"
+        )
+
+
+def test_both_sets_cover_the_same_fields_of_life() -> None:
+    fields = {question.topic for question in TRAINING}
+    assert fields == {question.topic for question in HELDOUT}
+    assert len(fields) >= 20
