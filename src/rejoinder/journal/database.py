@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -51,8 +51,11 @@ class Database:
         """Open a connection of the caller's own, in autocommit until it says BEGIN."""
         try:
             return self.engine.connect()
-        except OperationalError as error:
-            raise JournalError(f"cannot open the journal {self.path}: {error.orig}") from error
+        except DatabaseError as error:
+            raise JournalError(
+                f"{self.path} cannot be used as a journal: {error.orig}; correct journal.url or "
+                "home, or the rights on that file"
+            ) from error
 
     def reader(self) -> Connection:
         """Return this thread's read connection. Each statement sees the newest commit."""

@@ -110,7 +110,9 @@ class Writer:
 
     def flush(self) -> None:
         """Return when everything queued before is durable or has failed."""
-        self.call(lambda _connection: None)
+        future: Future[None] = Future()
+        self._put(_Write(None, lambda _connection: None, future, None), bounded=False)
+        future.result()
 
     def close(self) -> None:
         """Write what is queued, then stop. Later writes are refused."""
@@ -126,11 +128,11 @@ class Writer:
         """Writes that wait now."""
         return len(self._queue)
 
-    def _put(self, write: _Write) -> None:
+    def _put(self, write: _Write, *, bounded: bool = True) -> None:
         with self._wake:
             if self._closing:
                 raise JournalError("the journal is closed")
-            if len(self._queue) >= self._queue_limit:
+            if bounded and len(self._queue) >= self._queue_limit:
                 raise JournalError(
                     f"{len(self._queue)} writes wait for the journal's disk: retry later, or put "
                     "journal.url on a faster disk"
@@ -246,6 +248,8 @@ def _explain(error: Exception) -> JournalError:
         error = error.orig if isinstance(error.orig, Exception) else error
     if "full" in str(error):
         return JournalError(f"the journal's disk is full, free some space: {error}")
+    if isinstance(error, sqlite3.IntegrityError):
+        return JournalError(f"it names a turn that is unknown or answered already: {error}")
     refused = JournalError(f"the journal could not write: {type(error).__name__}: {error}")
     refused.__cause__ = error
     return refused

@@ -1,0 +1,804 @@
+"""What every journal must do; run on each implementation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from journal_story import (
+    LEASE,
+    POLICY,
+    SCOPE,
+    Story,
+    assistant,
+    finishing,
+    judgement,
+    opening,
+    unique,
+    user,
+)
+
+from rejoinder.errors import JournalError, LeaseLost
+from rejoinder.journal.base import AbortedTurn, NextState, RoleReport, SampleSpec
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import (
+    Fate,
+    Message,
+    Sampling,
+    Scope,
+    TurnState,
+    TurnType,
+    VersionRun,
+    VersionState,
+    new_id,
+)
+
+
+@pytest.fixture(params=["sqlite"])
+def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    with SqlJournal(f"{request.param}:///{tmp_path / 'journal.db'}") as journal:
+        yield Story(journal)
+
+
+# --- serving ---------------------------------------------------------------------------------
+
+
+def test_an_answered_main_turn_waits_for_its_next_state(story: Story) -> None:
+    turn = story.answer()
+    assert story.fate_of(turn) == (TurnState.WAITING, None)
+
+
+def test_an_answer_is_found_by_its_chain(story: Story) -> None:
+    turn = story.answer(external_session="s1", finish={"answer_chain": b"known"})
+    (match,) = story.journal.find_chains(SCOPE, [b"other", b"known"])
+    assert (match.turn_id, match.session_id) == (turn.turn_id, turn.session_id)
+    assert (match.external_session, match.chain, match.superseded) == ("s1", b"known", False)
+
+
+@pytest.mark.parametrize(
+    "other", [Scope("other", "local"), Scope("local", "other"), Scope("local", "local", "other")]
+)
+def test_another_tenant_key_or_user_finds_nothing(story: Story, other: Scope) -> None:
+    turn = story.answer(external_session="s1", finish={"answer_chain": b"known"})
+    assert story.journal.find_chains(other, [b"known"]) == []
+    assert story.journal.find_same_request(other, turn.request_chain, None) == []
+    assert story.journal.find_session(other, "s1") is None
+
+
+def test_an_open_turn_is_not_found_by_a_chain_before_it_is_answered(story: Story) -> None:
+    story.journal.open_turn(opening())
+    story.journal.flush()
+    assert story.journal.find_chains(SCOPE, [b"known"]) == []
+
+
+def test_a_long_history_finds_the_matches_of_every_prefix(story: Story) -> None:
+    turns = [story.answer(finish={"answer_chain": f"c{i}".encode()}) for i in range(30)]
+    found = story.journal.find_chains(SCOPE, [f"c{i}".encode() for i in range(30)])
+    assert {match.turn_id for match in found} == {turn.turn_id for turn in turns}
+
+
+def test_the_same_request_is_found_at_once_and_after_its_commit(story: Story) -> None:
+    turn = opening(external_session="s1")
+    story.journal.open_turn(turn)
+    (queued,) = story.journal.find_same_request(SCOPE, turn.request_chain, "s1")
+    assert queued.open
+    assert story.journal.find_session(SCOPE, "s1") == turn.session_id
+    story.journal.finish_turn(finishing(turn)).result(9)
+    (known,) = story.journal.find_same_request(SCOPE, turn.request_chain, None)
+    assert (known.turn_id, known.open) == (turn.turn_id, False)
+    assert story.journal.find_same_request(SCOPE, turn.request_chain, "s2") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fate"),
+    [
+        ({"turn_type": TurnType.SIDE}, Fate.SIDE),
+        ({"fate": Fate.SAMPLING_NOT_TRAINABLE}, Fate.SAMPLING_NOT_TRAINABLE),
+    ],
+)
+def test_a_served_only_turn_ends_when_answered_and_is_never_judged(
+    story: Story, changes: dict[str, object], fate: Fate
+) -> None:
+    turn = story.answer(finish={"answer_chain": b"known"}, **changes)
+    assert story.fate_of(turn) == (TurnState.ENDED, fate)
+    assert story.journal.find_chains(SCOPE, [b"known"]), "it may still be a parent"
+    story.reply(turn)
+    assert story.claim() == []
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [[-0.1, -0.2], [-0.1, -0.2, math.nan], [-0.1, -math.inf, -0.2], [math.inf, -math.inf, -0.2]],
+)
+def test_an_id_without_a_finite_logprob_never_trains(story: Story, logprobs: list[float]) -> None:
+    turn = story.answer(finish={"logprobs": logprobs})
+    assert story.fate_of(turn) == (TurnState.ENDED, Fate.MISSING_LOGPROBS)
+
+
+def test_ids_whose_version_is_unknown_never_train(story: Story) -> None:
+    turn = story.answer(finish={"versions": [VersionRun(0, 2)]})
+    assert story.fate_of(turn) == (TurnState.ENDED, Fate.MISSING_LOGPROBS)
+
+
+def test_an_empty_answer_never_trains(story: Story) -> None:
+    turn = story.answer(finish={"answer_ids": [], "logprobs": [], "versions": []})
+    assert story.fate_of(turn) == (TurnState.ENDED, Fate.EMPTY_ANSWER)
+
+
+def test_an_aborted_turn_keeps_what_was_sampled_and_never_trains(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    aborted = AbortedTurn(turn.turn_id, Fate.CLIENT_GONE, [7], [-0.5], [VersionRun(0, 1)])
+    story.journal.abort_turn(aborted).result(9)
+    assert story.fate_of(turn) == (TurnState.ABORTED, Fate.CLIENT_GONE)
+    assert story.rows("SELECT answer_tokens FROM turns") == [(1,)]
+    story.reply(turn)
+    assert story.claim() == []
+
+
+def test_aborting_an_answered_turn_changes_nothing(story: Story) -> None:
+    turn = story.answer()
+    story.journal.abort_turn(AbortedTurn(turn.turn_id, Fate.CLIENT_GONE)).result(9)
+    assert story.fate_of(turn) == (TurnState.WAITING, None)
+
+
+def test_finishing_an_aborted_turn_is_refused(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.journal.abort_turn(AbortedTurn(turn.turn_id, Fate.TIMED_OUT)).result(9)
+    with pytest.raises(JournalError):
+        story.journal.finish_turn(finishing(turn)).result(9)
+    assert story.fate_of(turn) == (TurnState.ABORTED, Fate.TIMED_OUT)
+
+
+def test_finishing_a_turn_twice_is_refused(story: Story) -> None:
+    turn = story.answer()
+    with pytest.raises(JournalError):
+        story.journal.finish_turn(finishing(turn)).result(9)
+
+
+def test_a_restart_aborts_what_dead_processes_left_open(story: Story) -> None:
+    dead, alive, other = (opening(owner=owner) for owner in ("gw-1-a", "gw-1-b", "gw-2-a"))
+    for turn in (dead, alive, other):
+        story.journal.open_turn(turn)
+    assert story.journal.abort_open_turns("gw-1", ["gw-1-b"]).result(9) == 1
+    assert story.fate_of(dead) == (TurnState.ABORTED, Fate.PROCESS_KILLED)
+    assert story.fate_of(alive)[0] == story.fate_of(other)[0] == TurnState.OPEN
+
+
+def test_an_owner_prefix_is_no_pattern(story: Story) -> None:
+    turn = opening(owner="gwX1")
+    story.journal.open_turn(turn)
+    assert story.journal.abort_open_turns("gw_", []).result(9) == 0
+
+
+def test_prompt_messages_and_tools_come_back_exactly(story: Story) -> None:
+    messages = [
+        Message("system", "Be brief. " * 200),
+        user("Grüße 🙂 " * 100),
+        Message("tool", "ok", name="search", tool_call_id="c1"),
+    ]
+    turn = story.answer(messages=messages, tools='[{"type":"function"}]', prompt_ids=range(2000))
+    request = story.journal.read_request(turn.turn_id)
+    assert request.prompt_ids == list(range(2000))
+    assert list(request.messages) == messages
+    assert request.tools == '[{"type":"function"}]'
+
+
+# --- next states and judging -----------------------------------------------------------------
+
+
+def test_judging_is_queued_when_the_next_request_arrives(story: Story) -> None:
+    turn = story.answer(messages=[user("2+2?")], finish={"message": assistant("5")})
+    story.reply(turn, "That is wrong")
+    assert story.fate_of(turn) == (TurnState.JUDGING, None)
+    (task,) = story.claim()
+    assert task.context == (user("2+2?"),)
+    assert task.answer == assistant("5")
+    assert task.next_state == (user("That is wrong"),)
+    assert (task.turn_id, task.tenant, task.policy) == (turn.turn_id, "local", POLICY)
+    assert task.attempt == 1
+
+
+def test_all_messages_of_a_next_state_reach_the_judge(story: Story) -> None:
+    turn = story.answer()
+    messages = [Message("tool", "error", tool_call_id="a"), Message("tool", "ok", tool_call_id="b")]
+    story.journal.add_next_state(NextState(turn.turn_id, new_id(), messages, b"d")).result(9)
+    assert list(story.claim()[0].next_state) == messages
+
+
+def test_a_next_state_before_the_answer_is_judged_after_it(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.reply(turn)
+    assert story.claim() == []
+    story.journal.finish_turn(finishing(turn)).result(9)
+    assert story.fate_of(turn) == (TurnState.JUDGING, None)
+    assert len(story.claim(9)) == 1
+
+
+def test_open_answer_and_next_state_in_one_batch_are_applied_in_order(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    first = story.journal.add_next_state(NextState(turn.turn_id, new_id(), [user("no")], b"d"))
+    second = story.journal.finish_turn(finishing(turn))
+    first.result(9), second.result(9)
+    assert story.fate_of(turn) == (TurnState.JUDGING, None)
+
+
+def test_a_next_state_of_an_aborted_turn_is_recorded_and_not_judged(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.reply(turn)
+    story.journal.abort_turn(AbortedTurn(turn.turn_id, Fate.CLIENT_GONE)).result(9)
+    assert story.claim() == []
+    assert story.rows("SELECT outcome FROM next_states") == [(Fate.CLIENT_GONE,)]
+
+
+def test_the_same_next_state_is_judged_once(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "No")
+    assert story.judge(0)
+    story.reply(turn, "No")
+    assert story.claim() == []
+
+
+def test_several_children_are_judged_until_one_decides(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Hm")
+    assert story.judge(0)
+    assert story.fate_of(turn) == (TurnState.JUDGED, Fate.NEUTRAL)
+    story.reply(turn, "Wrong!")
+    assert story.fate_of(turn) == (TurnState.JUDGING, None)
+    assert story.judge(-1)
+    assert story.fate_of(turn) == (TurnState.SAMPLED, None)
+    story.reply(turn, "Right!")
+    assert story.claim() == []
+    assert story.count("next_states") == 3
+
+
+def test_a_second_decisive_verdict_is_recorded_and_makes_no_second_sample(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Wrong!")
+    story.reply(turn, "Right!")
+    first, second = story.claim(2)
+    assert story.journal.commit_judgement(first, judgement(-1), SampleSpec(-1.0), None)
+    assert story.journal.commit_judgement(second, judgement(1), SampleSpec(1.0), None)
+    assert story.count("verdicts") == 2
+    assert story.rows("SELECT reward FROM samples") == [(-1.0,)]
+
+
+def test_a_turn_stays_in_judging_while_another_next_state_is_open(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Hm")
+    story.reply(turn, "Wrong!")
+    assert story.judge(0)
+    assert story.fate_of(turn) == (TurnState.JUDGING, None)
+    assert story.judge(None)
+    assert story.fate_of(turn) == (TurnState.JUDGED, Fate.NEUTRAL)
+
+
+def test_no_verdict_is_not_neutral(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn)
+    assert story.judge(None, why=Fate.NO_QUORUM)
+    assert story.fate_of(turn) == (TurnState.NO_VERDICT, Fate.NO_QUORUM)
+    assert story.rows("SELECT score, why FROM verdicts") == [(None, "no_quorum")]
+    assert story.ready() == 0
+
+
+def test_a_judgement_commits_once(story: Story) -> None:
+    story.reply(story.answer())
+    (task,) = story.claim()
+    assert story.journal.commit_judgement(task, judgement(1), SampleSpec(1.0), None)
+    assert not story.journal.commit_judgement(task, judgement(-1), SampleSpec(-1.0), None)
+    assert story.rows("SELECT score FROM verdicts") == [(1,)]
+
+
+def test_a_judge_whose_lease_was_taken_commits_nothing(story: Story) -> None:
+    story.reply(story.answer())
+    (old,) = story.journal.claim_judging("judge-1", 1, lease_s=-1)
+    (new,) = story.journal.claim_judging("judge-2", 1, lease_s=60)
+    assert new.fence > old.fence
+    assert new.attempt == 2
+    assert not story.journal.commit_judgement(old, judgement(-1), SampleSpec(-1.0), None)
+    assert story.count("verdicts") == 0
+    assert story.journal.commit_judgement(new, judgement(1), SampleSpec(1.0), None)
+
+
+def test_claimed_jobs_are_not_claimed_again(story: Story) -> None:
+    for _ in range(3):
+        story.reply(story.answer())
+    assert len(story.claim(2)) == 2
+    assert len(story.claim(2)) == 1
+    assert story.claim(2) == []
+
+
+def test_jobs_are_claimed_oldest_first(story: Story) -> None:
+    turns = [story.answer() for _ in range(3)]
+    for turn in turns:
+        story.reply(turn)
+    assert [task.turn_id for task in story.claim(3)] == [turn.turn_id for turn in turns]
+
+
+def test_a_job_given_back_is_claimed_again_after_its_time(story: Story) -> None:
+    story.reply(story.answer())
+    (task,) = story.claim()
+    story.journal.retry_judging(task, 60, "timeout")
+    assert story.claim() == []
+    assert not story.journal.commit_judgement(task, judgement(1), SampleSpec(1.0), None)
+    story.reply(story.answer())
+    (task,) = story.claim()
+    story.journal.retry_judging(task, 0, "timeout")
+    assert story.claim()[0].attempt == 2
+
+
+def test_hints_come_with_the_sample(story: Story) -> None:
+    story.sample(-1)
+    turn = story.answer()
+    story.reply(turn)
+    assert story.judge(-1, hints=["Answer in prose.", "Be brief."])
+    first, second = story.take()
+    assert first.hints == ()
+    assert second.hints == ("Answer in prose.", "Be brief.")
+
+
+# --- ends and reopening ----------------------------------------------------------------------
+
+
+def test_a_closed_session_ends_waiting_turns_and_a_later_reply_reopens_them(story: Story) -> None:
+    turn = story.answer()
+    story.journal.close_session(turn.session_id, "done").result(9)
+    assert story.fate_of(turn) == (TurnState.ENDED, Fate.NO_NEXT_STATE)
+    story.reply(turn)
+    assert story.fate_of(turn) == (TurnState.JUDGING, None)
+    assert len(story.claim()) == 1
+
+
+def test_only_idle_sessions_are_closed(story: Story) -> None:
+    old = story.answer(created_at=1000.0)
+    busy = opening(created_at=1000.0)
+    story.journal.open_turn(busy)
+    new = story.answer()
+    assert story.journal.close_idle_sessions(60).result(9) == 1
+    assert story.fate_of(old) == (TurnState.ENDED, Fate.NO_NEXT_STATE)
+    assert story.fate_of(new)[0] == TurnState.WAITING
+    assert story.fate_of(busy)[0] == TurnState.OPEN
+
+
+def test_a_request_in_a_closed_session_reopens_the_session(story: Story) -> None:
+    turn = story.answer()
+    story.journal.close_session(turn.session_id, "done").result(9)
+    story.answer(session_id=turn.session_id)
+    assert story.rows("SELECT closed_at FROM sessions") == [(None,)]
+
+
+def test_an_ambiguous_parent_ends_provisionally(story: Story) -> None:
+    first, second = story.answer(), story.answer()
+    story.journal.mark_ambiguous([first.turn_id, second.turn_id]).result(9)
+    assert story.fate_of(first) == (TurnState.ENDED, Fate.AMBIGUOUS_PARENT)
+    story.reply(first)
+    assert story.fate_of(first) == (TurnState.JUDGING, None)
+
+
+def test_superseding_cancels_judging_and_sample(story: Story) -> None:
+    sampled, judging = story.sample(), story.answer()
+    story.reply(judging)
+    (task,) = story.claim()
+    for turn in (sampled, judging):
+        story.journal.supersede(turn.turn_id, new_id()).result(9)
+        assert story.fate_of(turn) == (TurnState.ENDED, Fate.SUPERSEDED)
+    assert not story.journal.commit_judgement(task, judgement(1), SampleSpec(1.0), None)
+    assert story.sample_fate(sampled) == Fate.SUPERSEDED
+    assert story.ready() == 0
+
+
+def test_superseding_after_consumption_only_marks(story: Story) -> None:
+    turn = story.sample()
+    story.train()
+    story.journal.supersede(turn.turn_id, "other").result(9)
+    assert story.fate_of(turn) == (TurnState.SAMPLED, None)
+    assert story.sample_fate(turn) is None
+    assert story.rows("SELECT superseded_by FROM turns") == [("other",)]
+
+
+def test_a_turn_superseded_while_open_ends_when_answered(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.journal.supersede(turn.turn_id, new_id()).result(9)
+    story.journal.finish_turn(finishing(turn, answer_chain=b"known")).result(9)
+    assert story.fate_of(turn) == (TurnState.ENDED, Fate.SUPERSEDED)
+    assert story.journal.find_chains(SCOPE, [b"known"])[0].superseded
+
+
+def test_superseding_an_unknown_turn_is_refused(story: Story) -> None:
+    with pytest.raises(JournalError, match="not in the journal"):
+        story.journal.supersede("nothing", "other").result(9)
+
+
+# --- feedback --------------------------------------------------------------------------------
+
+
+def feedback(story: Story, turn, score: int, scope: Scope = SCOPE) -> str:
+    return story.journal.add_feedback(scope, turn.completion_id, 0, score, "why").result(9).outcome
+
+
+def test_feedback_makes_a_sample_without_a_judge(story: Story) -> None:
+    turn = story.answer()
+    assert feedback(story, turn, -1) == "accepted"
+    assert story.fate_of(turn) == (TurnState.SAMPLED, None)
+    assert [sample.reward for sample in story.take()] == [-1.0]
+
+
+def test_feedback_cancels_judging_and_refuses_a_judgement_under_way(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn)
+    (task,) = story.claim()
+    assert feedback(story, turn, 1) == "accepted"
+    assert not story.journal.commit_judgement(task, judgement(-1), SampleSpec(-1.0), None)
+    assert [sample.reward for sample in story.take()] == [1.0]
+    story.reply(turn, "another")
+    assert story.claim() == []
+
+
+def test_feedback_replaces_the_judges_score_and_its_hints(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn)
+    assert story.judge(-1, hints=["Be brief."])
+    assert feedback(story, turn, 1) == "accepted"
+    (sample,) = story.take()
+    assert (sample.reward, sample.hints) == (1.0, ())
+
+
+def test_neutral_feedback_cancels_a_sample_and_a_later_score_revives_it(story: Story) -> None:
+    turn = story.sample(1)
+    assert feedback(story, turn, 0) == "accepted"
+    assert story.fate_of(turn) == (TurnState.JUDGED, Fate.NEUTRAL)
+    assert story.ready() == 0
+    assert feedback(story, turn, -1) == "accepted"
+    assert [sample.reward for sample in story.take()] == [-1.0]
+
+
+def test_feedback_after_consumption_changes_nothing(story: Story) -> None:
+    turn = story.sample(1)
+    story.train()
+    assert feedback(story, turn, -1) == Fate.LATE_FEEDBACK
+    assert story.rows("SELECT reward FROM samples") == [(1.0,)]
+    assert story.ready() == 0
+    assert story.rows("SELECT outcome FROM feedback") == [("late_feedback",)]
+
+
+def test_feedback_on_an_unfinished_answer_counts_when_it_is_finished(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    assert feedback(story, turn, 1) == "accepted"
+    assert story.ready() == 0
+    story.journal.finish_turn(finishing(turn)).result(9)
+    assert story.fate_of(turn) == (TurnState.SAMPLED, None)
+    assert story.ready() == 1
+
+
+def test_feedback_on_a_served_only_turn_never_trains(story: Story) -> None:
+    turn = story.answer(turn_type=TurnType.SIDE)
+    assert feedback(story, turn, 1) == "accepted"
+    assert story.fate_of(turn) == (TurnState.ENDED, Fate.SIDE)
+    assert story.ready() == 0
+
+
+def test_feedback_of_another_tenant_finds_nothing(story: Story) -> None:
+    turn = story.answer()
+    assert feedback(story, turn, 1, Scope("other", "local")) == "unknown"
+    assert story.ready() == 0
+
+
+def test_feedback_for_a_choice_that_does_not_exist_is_unknown(story: Story) -> None:
+    turn = story.answer()
+    result = story.journal.add_feedback(SCOPE, turn.completion_id, 1, 1, None).result(9)
+    assert (result.outcome, result.turn_id) == ("unknown", None)
+
+
+def test_a_feedback_score_out_of_range_is_refused(story: Story) -> None:
+    turn = story.answer()
+    with pytest.raises(JournalError, match="-1, 0 or"):
+        story.journal.add_feedback(SCOPE, turn.completion_id, 0, 5, None).result(9)
+
+
+# --- training --------------------------------------------------------------------------------
+
+
+def test_a_sample_carries_exactly_what_was_sampled(story: Story) -> None:
+    ids = list(range(100, 140))
+    logprobs = [-1.0 / (i + 1) for i in range(40)]
+    runs = [VersionRun(0, 25), VersionRun(0, 15)]
+    turn = story.sample(
+        prompt_ids=list(range(2000)),
+        trajectory="task-1",
+        sampling=Sampling(max_tokens=40, temperature=0.6, logit_bias={5: 1.0}, stop=("x",)),
+        finish={"answer_ids": ids, "logprobs": logprobs, "versions": runs},
+    )
+    (sample,) = story.take(tokens=5000)
+    assert sample.turn_id == turn.turn_id
+    assert sample.session_id == turn.session_id
+    assert sample.prompt_ids == list(range(2000))
+    assert sample.answer_ids == ids
+    assert sample.logprobs == pytest.approx(logprobs, abs=1e-7)
+    assert sample.versions == tuple(runs)
+    assert sample.oldest_version == 0
+    assert (sample.temperature, sample.trajectory, sample.reward) == (0.6, "task-1", 1.0)
+
+
+def test_samples_are_taken_oldest_first_and_the_surplus_stays(story: Story) -> None:
+    turns = [story.sample() for _ in range(5)]
+    taken = story.take(3)
+    assert [sample.turn_id for sample in taken] == [turn.turn_id for turn in turns[:3]]
+    story.commit(taken)
+    assert [sample.turn_id for sample in story.take(9)] == [turn.turn_id for turn in turns[3:]]
+
+
+def test_taking_without_a_commit_consumes_nothing(story: Story) -> None:
+    story.sample()
+    assert story.take() == story.take()
+    assert story.ready() == 1
+
+
+def test_too_long_samples_are_dropped_with_a_reason(story: Story) -> None:
+    long, short = story.sample(prompt_ids=range(100)), story.sample()
+    assert [sample.turn_id for sample in story.take(tokens=50)] == [short.turn_id]
+    assert story.sample_fate(long) == Fate.LIMIT
+    assert story.ready() == 1
+
+
+def test_stale_samples_are_dropped_with_a_reason(story: Story) -> None:
+    old = story.sample()
+    for _ in range(2):
+        story.commit([])
+    assert story.ready(staleness=2) == 1
+    assert story.ready(staleness=1) == 0
+    new = story.sample(version=1)
+    assert [sample.turn_id for sample in story.take(staleness=1)] == [new.turn_id]
+    assert story.sample_fate(old) == Fate.STALE
+
+
+def test_a_step_makes_its_version_live_and_consumes_its_samples(story: Story) -> None:
+    story.sample(1), story.sample(-1)
+    commit = story.train(checkpoint_uri="/c/1", metrics={"note": "first"})
+    (live,) = story.journal.live_versions()
+    assert (live.version, live.state) == (1, VersionState.LIVE)
+    assert (live.checkpoint_uri, live.metrics) == ("/c/1", {"note": "first"})
+    assert [version.state for version in story.journal.versions(POLICY)] == [
+        VersionState.RETIRED,
+        VersionState.LIVE,
+    ]
+    lineage = story.lineage()
+    assert (lineage.head_version, lineage.next_step, lineage.next_version) == (1, 2, 2)
+    assert lineage.lineage_id == commit.lineage_id
+    assert story.ready() == 0
+    assert story.rows("SELECT samples, mean_score FROM steps") == [(2, 0.0)]
+
+
+def test_a_step_commits_exactly_once(story: Story) -> None:
+    story.sample()
+    fence = story.lease()
+    commit = story.commit(story.take(), fence=fence)
+    with pytest.raises(JournalError):
+        story.journal.commit_step(LEASE, fence, commit)
+    assert story.count("steps") == story.count("consumption") == 1
+
+
+def test_a_sample_is_never_consumed_twice_in_a_lineage(story: Story) -> None:
+    story.sample()
+    samples = story.take()
+    story.commit(samples)
+    with pytest.raises(JournalError, match="consumed"):
+        story.commit(samples)
+    assert story.count("steps") == 1
+    assert story.lineage().head_version == 1
+
+
+def test_a_cancelled_sample_stops_the_step_that_holds_it(story: Story) -> None:
+    turn = story.sample()
+    samples = story.take()
+    story.journal.supersede(turn.turn_id, new_id()).result(9)
+    with pytest.raises(JournalError, match="cancelled"):
+        story.commit(samples)
+    assert story.count("steps") == 0
+
+
+def test_a_trainer_without_the_lease_commits_nothing(story: Story) -> None:
+    story.sample()
+    old = story.journal.acquire_lease(LEASE, "trainer-1", ttl_s=-1)
+    assert old is not None
+    new = story.lease("trainer-2")
+    assert new > old
+    with pytest.raises(LeaseLost):
+        story.commit(story.take(), fence=old)
+    assert story.count("steps") == 0
+    story.commit(story.take(), fence=new)
+
+
+def test_a_held_lease_is_given_to_nobody_else(story: Story) -> None:
+    fence = story.lease("trainer-1")
+    assert story.journal.acquire_lease(LEASE, "trainer-2", 60) is None
+    story.journal.renew_lease(LEASE, fence, 60)
+    story.journal.release_lease(LEASE, fence)
+    assert story.journal.acquire_lease(LEASE, "trainer-2", 60) == fence + 1
+    with pytest.raises(LeaseLost):
+        story.journal.renew_lease(LEASE, fence, 60)
+    story.journal.release_lease(LEASE, fence)
+    assert story.journal.acquire_lease(LEASE, "trainer-3", 60) is None
+
+
+def test_a_rewind_orphans_versions_frees_their_samples_and_serves_the_checkpoint(
+    story: Story,
+) -> None:
+    for _ in range(3):
+        story.sample()
+        story.train()
+    fence = story.lease()
+    freed = story.journal.rewind(LEASE, fence, story.lineage(), 1)
+    assert freed == 2
+    assert story.journal.live_versions()[0].version == 1
+    assert [version.state for version in story.journal.versions(POLICY)] == [
+        VersionState.RETIRED,
+        VersionState.LIVE,
+        VersionState.ORPHANED,
+        VersionState.ORPHANED,
+    ]
+    lineage = story.lineage()
+    assert (lineage.head_version, lineage.next_step, lineage.next_version) == (1, 2, 4)
+    assert story.ready() == 2
+    story.train()
+    assert story.lineage().head_version == 4
+    assert story.ready() == 0
+
+
+def test_a_rewind_to_the_head_changes_nothing(story: Story) -> None:
+    story.sample()
+    story.train()
+    assert story.journal.rewind(LEASE, story.lease(), story.lineage(), 1) == 0
+    assert story.journal.live_versions()[0].version == 1
+    assert story.ready() == 0
+
+
+def test_a_rewind_to_a_version_outside_the_lineage_is_refused(story: Story) -> None:
+    with pytest.raises(JournalError, match="not in the lineage"):
+        story.journal.rewind(LEASE, story.lease(), story.lineage(), 7)
+
+
+def test_a_rollback_without_replay_inherits_what_was_consumed(story: Story) -> None:
+    for _ in range(2):
+        story.sample()
+        story.train()
+    old = story.lineage()
+    new = story.journal.rollback(POLICY, 1, replay=False)
+    assert (new.parent_id, new.from_version, new.head_version) == (old.lineage_id, 1, 1)
+    assert (new.next_step, new.next_version) == (2, 3)
+    assert story.journal.live_versions()[0].version == 1
+    assert story.journal.versions(POLICY)[2].state == VersionState.REJECTED
+    assert story.ready() == 0
+
+
+def test_a_rollback_with_replay_frees_what_was_consumed_later(story: Story) -> None:
+    turns = []
+    for _ in range(3):
+        turns.append(story.sample())
+        story.train()
+    story.journal.rollback(POLICY, 1, replay=True)
+    samples = story.take()
+    assert [sample.turn_id for sample in samples] == [turn.turn_id for turn in turns[1:]]
+    story.commit(samples)
+    with pytest.raises(JournalError, match="consumed"):
+        story.commit(samples)
+    assert story.ready() == 0
+
+
+def test_what_an_ancestor_consumed_stays_consumed_through_several_rollbacks(story: Story) -> None:
+    story.sample()
+    first = story.take()
+    story.commit(first)
+    story.sample()
+    second = story.take()
+    story.commit(second)
+    story.journal.rollback(POLICY, 1, replay=True)
+    story.journal.rollback(POLICY, 1, replay=False)
+    with pytest.raises(JournalError, match="consumed"):
+        story.commit(first)
+    story.commit(second)
+    assert story.ready() == 0
+
+
+def test_a_rollback_stops_the_step_of_the_old_lineage(story: Story) -> None:
+    story.sample()
+    fence = story.lease()
+    commit = story.step(story.take())
+    old = story.lineage()
+    story.journal.rollback(POLICY, 0, replay=False)
+    with pytest.raises(JournalError, match="closed by a rollback"):
+        story.journal.commit_step(LEASE, fence, commit)
+    assert story.ready() == 1
+    assert story.lineage().lineage_id != old.lineage_id
+
+
+@pytest.mark.parametrize("version", [7, 2])
+def test_a_rollback_to_a_missing_or_orphaned_version_is_refused(story: Story, version: int) -> None:
+    for _ in range(2):
+        story.commit([])
+    story.journal.rewind(LEASE, story.lease(), story.lineage(), 1)
+    with pytest.raises(JournalError):
+        story.journal.rollback(POLICY, version, replay=False)
+
+
+def test_a_rollback_to_a_version_without_files_is_refused(story: Story) -> None:
+    for _ in range(2):
+        story.commit([], checkpoint_uri="/c")
+    story.journal.forget_files(POLICY, 1)
+    kept = story.journal.versions(POLICY)[1]
+    assert (kept.files, kept.checkpoint_uri) == (False, None)
+    with pytest.raises(JournalError, match="cannot be served"):
+        story.journal.rollback(POLICY, 1, replay=False)
+
+
+def test_the_files_of_the_live_version_are_not_forgotten(story: Story) -> None:
+    with pytest.raises(JournalError, match="live"):
+        story.journal.forget_files(POLICY, 0)
+
+
+def test_a_version_number_is_never_used_twice(story: Story) -> None:
+    story.commit([])
+    story.journal.rewind(LEASE, story.lease(), story.lineage(), 0)
+    with pytest.raises(JournalError, match="next_version"):
+        story.commit([], version=1)
+
+
+def test_an_unregistered_policy_has_no_lineage(story: Story) -> None:
+    with pytest.raises(JournalError, match="not registered"):
+        story.journal.current_lineage("other")
+
+
+def test_a_policy_keeps_its_base(story: Story) -> None:
+    story.journal.ensure_policy(POLICY, "local", "/models/moved", "base-hash")
+    with pytest.raises(JournalError, match="other weights"):
+        story.journal.ensure_policy(POLICY, "local", "/models/other", "other-hash")
+    with pytest.raises(JournalError, match="belongs to tenant"):
+        story.journal.ensure_policy(POLICY, "other", "/models/base", "base-hash")
+    (live,) = story.journal.live_versions()
+    assert (live.version, live.uri) == (0, "/models/base")
+
+
+# --- watching --------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_replaces_the_one_before(story: Story) -> None:
+    for state in ("loading", "ready"):
+        story.journal.report(RoleReport("judge", "judge-1", 7, state, {"kind": "llm"}))
+    story.journal.flush()
+    (report,) = story.journal.reports()
+    assert (report.state, report.detail, report.pid) == ("ready", {"kind": "llm"}, 7)
+    assert report.seen_at > 0
+
+
+def test_counters_add_up(story: Story) -> None:
+    for _ in range(3):
+        story.journal.count("judge", "calls", "timeout", 2)
+    story.journal.flush()
+    assert story.journal.status(POLICY, 4)["counters"] == {"judge": {"calls": {"timeout": 6}}}
+
+
+def test_evaluations_stay_with_their_version(story: Story) -> None:
+    story.journal.add_evaluation(POLICY, 0, "prose", 0.75, {"n": 8})
+    (result,) = story.journal.status(POLICY, 4)["evaluations"]
+    assert (result["version"], result["name"], result["score"]) == (0, "prose", 0.75)
+
+
+def test_a_closed_journal_refuses_writes_and_has_kept_the_queued_ones(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    journal = SqlJournal(url)
+    turn = opening(request_chain=unique("r"))
+    journal.open_turn(turn)
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        journal.open_turn(opening())
+    with SqlJournal(url) as again:
+        assert again.find_same_request(SCOPE, turn.request_chain, None)
