@@ -53,15 +53,19 @@ def judge_messages(
     *,
     context_messages: int,
     max_chars: int,
+    special_tokens: Sequence[str] = (),
 ) -> list[Message]:
     """Return the system and user message for one vote.
 
     Half of ``max_chars`` goes to the next state, a quarter each to answer and context.
     """
     blocks = (
-        ("CONTEXT", json_lines(recent(context, context_messages), max_chars // 4)),
-        ("ANSWER", json_lines([answer], max_chars // 4)),
-        ("NEXT", json_lines(next_state, max_chars // 2)),
+        ("CONTEXT", recent(context, context_messages), max_chars // 4),
+        ("ANSWER", [answer], max_chars // 4),
+        ("NEXT", next_state, max_chars // 2),
     )
-    text = "\n\n".join(f"{title}\n{lines}" for title, lines in blocks)
+    text = "\n\n".join(
+        f"{title}\n{json_lines(messages, budget, special_tokens)}"
+        for title, messages, budget in blocks
+    )
     return [Message("system", SYSTEM), Message("user", f"{text}\n\nYour JSON object:")]

@@ -31,20 +31,21 @@ def recent(context: Sequence[Message], count: int) -> list[Message]:
     return kept
 
 
-def json_lines(messages: Sequence[Message], budget: int) -> str:
+def json_lines(messages: Sequence[Message], budget: int, special_tokens: Sequence[str] = ()) -> str:
     """Return one ``{"role": ..., "content": ...}`` per line, long contents cut in the middle.
 
     Args:
         messages: oldest first.
         budget: characters of content in all; shared evenly, what short ones leave goes to longer.
+        special_tokens: of the judge's tokenizer, where it is known; they are taken out.
     """
-    contents = [neutralise(content_of(message)) for message in messages]
+    contents = [neutralise(content_of(message), special_tokens) for message in messages]
     limits = _shares([len(content) for content in contents], budget)
     lines = []
     for message, content, limit in zip(messages, contents, limits, strict=True):
         entry = {"role": message.role, "content": shorten(content, limit)}
         if message.role == "tool" and message.name:
-            entry["name"] = neutralise(message.name)
+            entry["name"] = neutralise(message.name, special_tokens)
         lines.append(json.dumps(entry, ensure_ascii=False))
     return "\n".join(lines)
 

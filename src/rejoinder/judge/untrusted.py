@@ -44,14 +44,8 @@ def one_line(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters: both ends, and a mark where the middle was."""
+    """Return ``text`` in about ``limit`` characters: both ends, and a mark where the middle was."""
     if len(text) <= limit:
         return text
-    kept = max(0, limit - len(_LEFT_OUT))
-    head = (kept + 1) // 2
-    tail = kept - head
-    return (
-        text[:head]
-        + _LEFT_OUT.strip(" ") * (kept == 0)
-        + (_LEFT_OUT + text[len(text) - tail :] if kept else "")
-    )
+    kept = max(2, limit - len(_LEFT_OUT))
+    return text[: (kept + 1) // 2] + _LEFT_OUT + text[-(kept // 2) :]

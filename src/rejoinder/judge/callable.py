@@ -1,0 +1,94 @@
+"""A judge that is a Python function: an own rule, an own model, an own service."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias, cast
+
+from rejoinder.config import CallableJudgeConfig
+from rejoinder.errors import ConfigError
+from rejoinder.judge.base import JudgeSetting, fingerprint_of
+from rejoinder.judge.voting import failed_vote, verdict
+from rejoinder.types import Judgement, Message, Vote
+
+Scorer: TypeAlias = Callable[
+    [Sequence[Message], Message, Sequence[Message]], int | Awaitable[int | None] | None
+]
+"""(context, answer, next state) -> -1, 0, 1, or None for *no verdict*; may be ``async``."""
+
+
+class CallableJudge:
+    """One vote of ``scorer``. An exception or another value is a failed vote. See ``Judge``."""
+
+    def __init__(self, scorer: Scorer, name: str, timeout_s: float) -> None:
+        self._scorer = scorer
+        self._timeout_s = timeout_s
+        self._fingerprint = fingerprint_of("callable", target=name, source=_source(scorer))
+
+    @property
+    def fingerprint(self) -> str:
+        """See ``Judge.fingerprint``; changes with the function's source too."""
+        return self._fingerprint
+
+    async def judge(
+        self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
+    ) -> Judgement:
+        """See ``Judge.judge``."""
+        started = time.monotonic()
+        votes = (await self._vote(context, answer, next_state),)
+        score, why = verdict(votes, quorum=1)
+        return Judgement(score, votes, self._fingerprint, why, time.monotonic() - started)
+
+    async def _vote(
+        self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
+    ) -> Vote:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                # In a thread: a plain function may block, and the loop must keep its heartbeat.
+                value = await asyncio.to_thread(self._scorer, context, answer, next_state)
+                if inspect.isawaitable(value):
+                    value = await value
+        except TimeoutError:
+            return failed_vote("timeout", f"no score within {self._timeout_s:g} s")
+        except Exception as error:  # noqa: BLE001 - foreign code; whatever it raises is no verdict
+            return failed_vote("exception", f"{type(error).__name__}: {error}")
+        if value is None:
+            return failed_vote("no_score", "the function returned None")
+        if isinstance(value, bool) or value not in (-1, 0, 1):
+            return failed_vote("bad_score", f"{value!r} is none of -1, 0, 1")
+        return Vote(int(value))
+
+    async def check(self) -> None:
+        """The function was imported when the judge was built."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _source(scorer: Scorer) -> str:
+    try:
+        return inspect.getsource(scorer)
+    except (OSError, TypeError):  # built in C, typed at a prompt, or an object that is callable
+        return ""
+
+
+def build(setting: JudgeSetting) -> CallableJudge:
+    """Import the function that ``judge.target`` names.
+
+    Raises:
+        ConfigError: it cannot be imported or called.
+    """
+    config = setting.config
+    assert isinstance(config, CallableJudgeConfig)
+    module_name, _, name = config.target.partition(":")
+    try:
+        scorer = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"judge.target: cannot import {config.target}: {error}") from error
+    if not callable(scorer):
+        raise ConfigError(f"judge.target: {config.target} is not callable")
+    return CallableJudge(cast("Scorer", scorer), config.target, config.timeout_s)

@@ -1,0 +1,237 @@
+"""The judging loop: claims jobs, judges them, and commits verdicts and samples."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from rejoinder.journal.base import JudgeJournal, JudgeTask, RoleReport, SampleSpec, WatchJournal
+from rejoinder.judge.base import Judge
+from rejoinder.judge.voting import (
+    UNREACHABLE,
+    another_attempt_may_help,
+    failed_vote,
+    failure_code,
+    failures,
+)
+from rejoinder.types import Fate, Judgement
+
+_log = structlog.get_logger(__name__)
+
+ROLE = "judge"
+_POLL_S = 0.1
+_REPORT_S = 2.0
+_FIRST_RETRY_S = 1.0
+_LONGEST_PAUSE_S = 5.0
+_LEASE_SLACK_S = 15.0
+"""A lease outlives the longest judgement by this, so that its commit is still accepted."""
+
+
+class LoopJournal(JudgeJournal, WatchJournal, Protocol):
+    """What the loop needs of the journal."""
+
+
+class SampleRule(Protocol):
+    """The part of an algorithm that the judge asks."""
+
+    def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
+        """Return the learning signal of a verdict, or why it gives none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLimits:
+    """How much at once, how long, how often."""
+
+    concurrency: int
+    deadline_s: float
+    """For one judgement, all its votes; after it the attempt has failed."""
+    attempts: int
+
+    @property
+    def lease_s(self) -> float:
+        """How long a claimed job is this process's alone."""
+        return self.deadline_s + _LEASE_SLACK_S
+
+
+class JudgeLoop:
+    """Judges what the journal queues until it is told to stop.
+
+    A failed attempt is given back and comes again after 1, 2, 4… seconds; after
+    ``limits.attempts`` the turn ends as *no verdict*. While the engine or endpoint cannot be
+    reached at all, jobs are given back without counting an attempt and claiming pauses.
+    """
+
+    def __init__(
+        self, journal: LoopJournal, judge: Judge, rule: SampleRule, limits: LoopLimits
+    ) -> None:
+        self._journal = journal
+        self._judge = judge
+        self._rule = rule
+        self._limits = limits
+        self._instance = f"{ROLE}-{os.getpid()}"
+        self._running: set[asyncio.Task[None]] = set()
+        self._status = _Status()
+        self._pause_s = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set; jobs in flight are then given back untried."""
+        reporter = asyncio.create_task(self._report_regularly())
+        try:
+            while not stop.is_set():
+                self._raise_what_broke()
+                claimed = await self._claim()
+                await _wait(stop, self._pause_s or (0.0 if claimed else _POLL_S))
+        finally:
+            await _cancel(self._running)
+            await _cancel({reporter})
+            self._report("stopped")
+
+    def report_start(self, state: str, error: str | None = None) -> None:
+        """Send a heartbeat before ``run``: what the judge is waiting for."""
+        self._status.note(error)
+        self._report(state)
+
+    async def _claim(self) -> bool:
+        """Start as many jobs as there is room for; one as a probe after a pause."""
+        room = self._limits.concurrency - len(self._running)
+        if self._pause_s:
+            room = min(room, 1)
+        if room <= 0:
+            await asyncio.wait(self._running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            return False
+        tasks = await asyncio.to_thread(
+            self._journal.claim_judging, self._instance, room, self._limits.lease_s
+        )
+        for task in tasks:
+            running = asyncio.create_task(self._handle(task))
+            self._running.add(running)
+        if tasks and self._pause_s:  # wait for the probe before the next one
+            await asyncio.wait(self._running)
+        return bool(tasks)
+
+    def _raise_what_broke(self) -> None:
+        """Drop ended jobs; one that raised (the journal failed) ends the loop."""
+        for task in [task for task in self._running if task.done()]:
+            self._running.discard(task)
+            task.result()
+
+    async def _handle(self, task: JudgeTask) -> None:
+        try:
+            judgement = await self._judge_within_deadline(task)
+        except asyncio.CancelledError:
+            self._journal.retry_judging(task, 0.0, "the judge was stopped", counts=False)
+            raise
+        await asyncio.to_thread(self._settle, task, judgement)
+
+    async def _judge_within_deadline(self, task: JudgeTask) -> Judgement:
+        try:
+            async with asyncio.timeout(self._limits.deadline_s):
+                return await self._judge.judge(task.context, task.answer, task.next_state)
+        except TimeoutError:
+            vote = failed_vote("timeout", f"no judgement in {self._limits.deadline_s:g} s")
+        except Exception as error:  # noqa: BLE001 - a judge of another package; it is no verdict
+            _log.exception("judge raised", turn=task.turn_id)
+            vote = failed_vote("exception", f"{type(error).__name__}: {error}")
+        return Judgement(None, (vote,), self._judge.fingerprint, Fate.JUDGE_FAILED)
+
+    def _settle(self, task: JudgeTask, judgement: Judgement) -> None:
+        """Commit a judgement, or give the job back for another attempt."""
+        failed = failures(judgement)
+        for vote in failed:
+            self._journal.count(ROLE, "failed_calls", failure_code(vote))
+        self._status.note(failed[-1].reason if failed else None)
+        away = bool(failed) and all(failure_code(vote) == UNREACHABLE for vote in failed)
+        if judgement.score is None and away:
+            self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
+            self._journal.retry_judging(task, 0.0, failed[-1].reason, counts=False)
+            return
+        self._pause_s = 0.0
+        if another_attempt_may_help(judgement) and task.attempt < self._limits.attempts:
+            after_s = _FIRST_RETRY_S * 2 ** (task.attempt - 1)
+            self._journal.retry_judging(task, after_s, failed[-1].reason)
+            return
+        self._commit(task, judgement)
+
+    def _commit(self, task: JudgeTask, judgement: Judgement) -> None:
+        signal = judgement.why if judgement.score is None else self._rule.sample_spec(judgement)
+        sample = signal if isinstance(signal, SampleSpec) else None
+        fate = signal if isinstance(signal, Fate) else None
+        if self._journal.commit_judgement(task, judgement, sample, fate):
+            self._status.committed(judgement)
+        else:  # superseded, scored by a person, or taken over by another judge
+            self._journal.count(ROLE, "refused_commits", "outdated")
+
+    async def _report_regularly(self) -> None:
+        while True:
+            self._report("waiting" if self._pause_s else "ready")
+            await asyncio.sleep(_REPORT_S)
+
+    def _report(self, state: str) -> None:
+        self._journal.report(self._status.heartbeat(self._instance, state, self._judge.fingerprint))
+
+
+class _Status:
+    """Figures for the heartbeat."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._started_at = clock()
+        self._error: str | None = None
+        self._error_at: float | None = None
+        self._verdicts = {"good": 0, "bad": 0, "neutral": 0, "none": 0}
+        self._seconds = 0.0
+
+    def note(self, error: str | None) -> None:
+        if error is not None:
+            self._error, self._error_at = error, self._clock()
+
+    def committed(self, judgement: Judgement) -> None:
+        names = {1: "good", -1: "bad", 0: "neutral", None: "none"}
+        self._verdicts[names[judgement.score]] += 1
+        self._seconds += judgement.seconds
+
+    def heartbeat(self, instance: str, state: str, fingerprint: str) -> RoleReport:
+        judged = sum(self._verdicts.values())
+        return RoleReport(
+            role=ROLE,
+            instance=instance,
+            pid=os.getpid(),
+            state=state,
+            detail={
+                "fingerprint": fingerprint,
+                "verdicts": dict(self._verdicts),
+                "seconds_per_judgement": round(self._seconds / judged, 3) if judged else None,
+            },
+            last_error=self._error,
+            last_error_at=self._error_at,
+            started_at=self._started_at,
+            seen_at=self._clock(),
+        )
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    """Sleep, but no longer than until ``stop``; 0 gives other tasks one turn."""
+    if not seconds:
+        await asyncio.sleep(0)
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until each has cleaned up; the first other error is raised."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            raise result
