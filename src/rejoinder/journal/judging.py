@@ -108,16 +108,18 @@ def commit(
     return True
 
 
-def retry(connection: Connection, task: JudgeTask, after_s: float, error: str) -> None:
+def retry(
+    connection: Connection, task: JudgeTask, after_s: float, error: str, *, counts: bool
+) -> None:
     """Give a job back; nothing happens if it is no longer this judge's."""
     connection.execute(
         sa.update(judge_jobs)
         .where(judge_jobs.c.job_id == task.job_id, judge_jobs.c.fence == task.fence)
         .values(
             owner=None,
-            fence=judge_jobs.c.fence + 1,
             due_at=time.time() + after_s,
             last_error=error[:2000],
+            attempt=task.attempt if counts else task.attempt - 1,
         )
     )
 

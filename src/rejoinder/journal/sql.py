@@ -192,9 +192,11 @@ class SqlJournal:
         """See ``JudgeJournal``."""
         return self._writer.call(lambda c: judging.commit(c, task, judgement, sample, fate))
 
-    def retry_judging(self, task: JudgeTask, after_s: float, error: str) -> None:
+    def retry_judging(
+        self, task: JudgeTask, after_s: float, error: str, *, counts: bool = True
+    ) -> None:
         """See ``JudgeJournal``."""
-        self._writer.call(lambda c: judging.retry(c, task, after_s, error))
+        self._writer.call(lambda c: judging.retry(c, task, after_s, error, counts=counts))
 
     def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:
         """See ``JudgeJournal``."""
