@@ -117,6 +117,7 @@ def retry(
         .where(judge_jobs.c.job_id == task.job_id, judge_jobs.c.fence == task.fence)
         .values(
             owner=None,
+            fence=judge_jobs.c.fence + 1,
             due_at=time.time() + after_s,
             last_error=error[:2000],
             attempt=task.attempt if counts else task.attempt - 1,
