@@ -43,10 +43,11 @@ class SegmentTokenizer:
         self._tokenizer = tokenizer.tokenizer
         self._max_chars = max_chars
         self._max_pieces = max_pieces
-        self._cache: OrderedDict[str, list[int]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._chars = 0
         self._lock = threading.Lock()
-        # One object per id for all pieces: a list of shared objects takes 8 bytes an id, not 36.
+        # One object per id for all pieces: that takes 8 bytes an id, not 36. And pieces are
+        # tuples, because the garbage collector does not go through tuples of numbers again.
         self._ids = list(range(tokenizer.vocab_size))
         self.boundaries = exact_boundaries(tokenizer)
         pattern = "|".join(re.escape(token) for token in self.boundaries)
@@ -75,18 +76,18 @@ class SegmentTokenizer:
                 ids += known[part] or ()
         return ids
 
-    def _find(self, part: str) -> list[int] | None:
+    def _find(self, part: str) -> tuple[int, ...] | None:
         ids = self._cache.get(part)
         if ids is not None:
             self._cache.move_to_end(part)
         return ids
 
-    def _tokenise(self, parts: list[str]) -> dict[str, list[int]]:
+    def _tokenise(self, parts: list[str]) -> dict[str, tuple[int, ...]]:
         # encode() would hold the interpreter lock all the time; encode_batch() does not.
         encodings = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
         table = self._ids
         made = {
-            part: [table[id_] for id_ in encoding.ids]
+            part: tuple([table[id_] for id_ in encoding.ids])
             for part, encoding in zip(parts, encodings, strict=True)
         }
         with self._lock:
@@ -94,7 +95,7 @@ class SegmentTokenizer:
                 self._keep(part, ids)
         return made
 
-    def _keep(self, part: str, ids: list[int]) -> None:
+    def _keep(self, part: str, ids: tuple[int, ...]) -> None:
         if part in self._cache or len(part) > self._max_chars:
             return
         self._cache[part] = ids

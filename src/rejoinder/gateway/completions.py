@@ -60,6 +60,11 @@ class ChatCompletions:
             await self._refuse(send, from_engine(error))
         except ApiError as error:
             await self._refuse(send, error)
+        except Exception as error:
+            log.exception("a request failed by a fault of the gateway")
+            service.note_error(f"internal error: {type(error).__name__}: {error}")
+            text = "internal error; the gateway's log has the details"
+            await self._refuse(send, ApiError(500, "internal_error", text))
         else:
             service.metrics.request_seconds.observe(time.perf_counter() - arrived)
 
@@ -91,10 +96,10 @@ class ChatCompletions:
         except Exception as error:  # a fault of ours must leave no turn open either
             end = Fate.ENGINE_FAILED
             self._abort(job, Fate.ENGINE_FAILED, f"internal error: {error}")
-            service.note_error(f"internal error: {error}")
             if not job.started:
                 raise
-            log.exception("a stream broke off")
+            log.exception("a stream broke off by a fault of the gateway")
+            service.note_error(f"internal error: {type(error).__name__}: {error}")
             await self._break_off(send, ApiError(500, "internal_error", "internal error"))
         finally:
             if job.identity.done:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TypeVar
 
 import structlog
@@ -19,6 +19,7 @@ from rejoinder.types import Scope, TurnType
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+_NO_ORDER: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class Linker:
@@ -32,16 +33,17 @@ class Linker:
         self._metrics = metrics
         self._locks: dict[tuple[Scope, str], _SharedLock] = {}
 
-    @asynccontextmanager
-    async def in_order(self, scope: Scope, identity: Identity) -> AsyncIterator[None]:
+    def in_order(self, scope: Scope, identity: Identity) -> AbstractAsyncContextManager[None]:
         """Let requests of one named session in one after the other, in order of arrival.
 
         Held while a request is linked and its turn is opened, not while it is answered.
         """
         if identity.session is None:
-            yield
-            return
-        key = (scope, identity.session)
+            return _NO_ORDER
+        return self._one_at_a_time((scope, identity.session))
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, key: tuple[Scope, str]) -> AsyncIterator[None]:
         shared = self._locks.setdefault(key, _SharedLock())
         shared.users += 1
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -99,17 +100,29 @@ async def _serve(
                     log_config=None,
                     access_log=False,
                     server_header=False,
+                    proxy_headers=False,
                     backlog=BACKLOG,
                     timeout_keep_alive=KEEP_ALIVE_S,
                     timeout_graceful_shutdown=DRAIN_S,
                 ),
                 on_exit=lambda: setattr(app.state.service, "draining", True),
             )
+            _tame_garbage_collector()
             await server.serve(sockets=list(sockets))
             if not server.started:
                 raise RejoinderError("the gateway could not start; the log above says why")
     finally:
         await engine.close()
+
+
+def _tame_garbage_collector() -> None:
+    """Keep full collections short: they stop the event loop (100 ms and more without this).
+
+    What exists at the start (modules, tokenizer, tables) stays for ever and need not be looked at.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 20)
 
 
 class _Server(uvicorn.Server):

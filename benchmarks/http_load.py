@@ -1,0 +1,93 @@
+"""A lean HTTP client for load: it shares the machine with what it measures."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import orjson
+
+
+@dataclass(slots=True)
+class Reply:
+    """One response."""
+
+    status: int
+    body: bytes
+    """Chunk framing of streams included."""
+    seconds: float
+
+    def answer(self) -> str:
+        """Return the text of the first choice of a whole completion."""
+        text: str = orjson.loads(self.body)["choices"][0]["message"]["content"]
+        return text
+
+    def tokens(self) -> int:
+        """Return how many pieces of text a stream had."""
+        return self.body.count(b'"delta":{"content":') - 1
+
+
+class Connection(asyncio.Protocol):
+    """One kept-alive connection with one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._done: asyncio.Future[None] | None = None
+        self._end: int | None = None  # where the response ends, once its length is known
+        self._chunked = False
+
+    @classmethod
+    async def open(cls, port: int) -> Connection:
+        """Connect to the gateway."""
+        loop = asyncio.get_running_loop()
+        _, made = await loop.create_connection(cls, "127.0.0.1", port)
+        return made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(ConnectionError("the gateway closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._end is None and not self._chunked:
+            head = self._buffer.find(b"\r\n\r\n")
+            if head < 0:
+                return
+            lines = bytes(self._buffer[:head]).lower()
+            self._chunked = b"transfer-encoding: chunked" in lines
+            if not self._chunked:
+                length = lines.split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0]
+                self._end = head + 4 + int(length)
+        complete = (
+            self._buffer.endswith(b"\r\n0\r\n\r\n")
+            if self._chunked
+            else len(self._buffer) >= (self._end or 0)
+        )
+        if complete and self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> Reply:
+        """Send a request and wait for its whole response."""
+        loop = asyncio.get_running_loop()
+        self._buffer.clear()
+        self._end, self._chunked = None, False
+        self._done = loop.create_future()
+        assert self._transport is not None
+        started = loop.time()
+        self._transport.write(
+            b"%b %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n%b" % (method.encode(), path.encode(), len(body), body)
+        )
+        await self._done
+        seconds = loop.time() - started
+        head, _, rest = bytes(self._buffer).partition(b"\r\n\r\n")
+        return Reply(int(head[9:12]), rest, seconds)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
