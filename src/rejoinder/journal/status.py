@@ -79,9 +79,7 @@ def status(connection: Connection, policy: str, max_staleness: int, now: float) 
         "counters": _counters(connection),
         "journal": {"bytes": database_bytes(connection)},
     }
-    scored = document["verdicts"]["scores"]
-    judged = sum(scored.values())
-    document["judge"]["coverage"] = (judged - scored["none"]) / judged if judged else None
+    document["judge"]["coverage"] = _coverage(document["verdicts"]["by_next_state"])
     document["learning"] = judge_learning(document)
     return document
 
@@ -138,8 +136,10 @@ def _samples(
     connection: Connection, policy: str, max_staleness: int, needed: int | None, now: float
 ) -> Json:
     row = open_lineage_row(connection, policy)
-    ready, full_since = 0, None
-    if row is not None:
+    full_since = None
+    if row is None:  # no trainer has started yet: nothing is consumed or stale
+        ready = _count(connection, samples, samples.c.policy == policy, samples.c.queued == 1)
+    else:
         lineage = describe(connection, row)
         ready = ready_count(connection, lineage, max_staleness)
         if needed and ready >= needed:
@@ -207,6 +207,13 @@ def _verdicts(connection: Connection, policy: str) -> Json:
         "no_verdict": missing,
         "hints": int(connection.execute(hinted).scalar_one()),
     }
+
+
+def _coverage(by_kind: dict[str, dict[str, int]]) -> float | None:
+    """Return the share of judgements with a verdict; feedback is no judgement."""
+    judged = [scores for kind, scores in by_kind.items() if kind != "feedback"]
+    total = sum(sum(scores.values()) for scores in judged)
+    return 1 - sum(scores["none"] for scores in judged) / total if total else None
 
 
 def _queue(connection: Connection, policy: str, now: float) -> Json:

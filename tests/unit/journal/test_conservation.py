@@ -1,0 +1,169 @@
+"""Whatever happens in whatever order: nothing is lost and nothing trains twice in a lineage."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from journal_story import LEASE, POLICY, SCOPE, Story, finishing, opening
+
+from rejoinder.errors import JournalError
+from rejoinder.journal.base import AbortedTurn, OpenTurn
+from rejoinder.journal.lineages import consumed_of
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import Fate, TurnType, new_id
+
+picks = st.integers(0, 10**6)
+scores = st.sampled_from([-1, 0, 1])
+
+
+class Conservation(RuleBasedStateMachine):
+    """Random orders of what gateways, judges and trainers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.turns: list[OpenTurn] = []
+        self.open: list[OpenTurn] = []
+        self.taken: list[Any] = []
+
+    @initialize()
+    def start(self) -> None:
+        self.story = Story(SqlJournal(f"sqlite:///{self.folder / 'journal.db'}"))
+
+    def teardown(self) -> None:
+        if hasattr(self, "story"):
+            self.story.journal.close()
+        shutil.rmtree(self.folder)
+
+    def turn(self, pick: int) -> OpenTurn:
+        return self.turns[pick % len(self.turns)]
+
+    # --- serving ------------------------------------------------------------------------------
+
+    @rule(side=st.booleans())
+    def open_turn(self, side: bool) -> None:
+        turn = opening(turn_type=TurnType.SIDE if side else TurnType.MAIN)
+        self.story.journal.open_turn(turn)
+        self.turns.append(turn)
+        self.open.append(turn)
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks, good=st.booleans(), version=st.integers(0, 3))
+    def finish(self, pick: int, good: bool, version: int) -> None:
+        turn = self.open.pop(pick % len(self.open))
+        logprobs = [-0.5, -0.5, -0.5] if good else [-0.5]
+        self.story.journal.finish_turn(finishing(turn, logprobs=logprobs)).result(9)
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks)
+    def abort(self, pick: int) -> None:
+        turn = self.open.pop(pick % len(self.open))
+        self.story.journal.abort_turn(AbortedTurn(turn.turn_id, Fate.CLIENT_GONE)).result(9)
+
+    @precondition(lambda self: self.turns)
+    @rule(pick=picks, text=st.sampled_from(["a", "b"]))
+    def reply(self, pick: int, text: str) -> None:
+        self.story.reply(self.turn(pick), text)
+
+    @precondition(lambda self: self.turns)
+    @rule(pick=picks, score=scores)
+    def feedback(self, pick: int, score: int) -> None:
+        turn = self.turn(pick)
+        self.story.journal.add_feedback(SCOPE, turn.completion_id, 0, score, None).result(9)
+
+    @precondition(lambda self: self.turns)
+    @rule(pick=picks)
+    def supersede(self, pick: int) -> None:
+        self.story.journal.supersede(self.turn(pick).turn_id, new_id()).result(9)
+
+    @precondition(lambda self: self.turns)
+    @rule(pick=picks)
+    def close_session(self, pick: int) -> None:
+        self.story.journal.close_session(self.turn(pick).session_id, "done").result(9)
+
+    # --- judging and training -----------------------------------------------------------------
+
+    @rule(score=scores | st.none())
+    def judge(self, score: int | None) -> None:
+        if self.story.rows("SELECT 1 FROM judge_jobs WHERE owner IS NULL LIMIT 1"):
+            self.story.judge(score)
+
+    @rule(limit=st.integers(1, 4), staleness=st.integers(0, 3))
+    def take(self, limit: int, staleness: int) -> None:
+        self.taken = self.story.take(limit, staleness=staleness)
+
+    @rule()
+    def commit(self) -> None:
+        with contextlib.suppress(JournalError):  # consumed or cancelled since they were taken
+            self.story.commit(self.taken)
+
+    @rule(back=st.integers(0, 2))
+    def rewind(self, back: int) -> None:
+        lineage = self.story.lineage()
+        with contextlib.suppress(JournalError):  # not in the lineage
+            to = max(0, lineage.head_version - back)
+            self.story.journal.rewind(LEASE, self.story.lease(), lineage, to)
+
+    @rule(back=st.integers(0, 3), replay=st.booleans())
+    def roll_back(self, back: int, replay: bool) -> None:
+        with contextlib.suppress(JournalError):  # orphaned
+            to = max(0, self.story.lineage().head_version - back)
+            self.story.journal.rollback(POLICY, to, replay=replay)
+
+    # --- what always holds --------------------------------------------------------------------
+
+    @invariant()
+    def every_turn_is_in_one_state_that_fits_its_rows(self) -> None:
+        if not hasattr(self, "story"):
+            return
+        self.story.journal.flush()
+        jobs = {turn for (turn,) in self.story.rows("SELECT turn_id FROM judge_jobs")}
+        samples = {turn for (turn,) in self.story.rows("SELECT turn_id FROM samples")}
+        rows = self.story.rows("SELECT turn_id, state, fate, superseded_by FROM turns")
+        assert {turn_id for turn_id, *_ in rows} == {turn.turn_id for turn in self.turns}
+        still_open = {turn.turn_id for turn in self.open}
+        for turn_id, state, fate, superseded in rows:
+            assert (state == "open") == (turn_id in still_open)
+            assert (fate is None) == (state in ("open", "waiting", "judging", "sampled"))
+            if state == "judging":
+                assert turn_id in jobs
+            if state == "waiting":
+                assert turn_id not in jobs | samples
+            if state == "sampled":
+                assert turn_id in samples
+            if superseded is not None:
+                assert turn_id not in jobs
+
+    @invariant()
+    def every_sample_is_ready_consumed_or_dropped_with_a_reason(self) -> None:
+        if not hasattr(self, "story"):
+            return
+        lineage = self.story.lineage()
+        rows = self.story.rows("SELECT sample_id, queued, fate FROM samples")
+        with self.story.journal.database.snapshot() as connection:
+            consumed = consumed_of(connection, lineage.lineage_id, [row[0] for row in rows])
+        for sample_id, queued, fate in rows:
+            assert (sample_id in consumed) + queued + (fate is not None) == 1
+
+    @invariant()
+    def exactly_one_version_is_live_and_it_is_the_head(self) -> None:
+        if not hasattr(self, "story"):
+            return
+        (live,) = self.story.journal.live_versions()
+        assert live.version == self.story.lineage().head_version
+
+
+Conservation.TestCase.settings = settings(
+    max_examples=12,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestConservation = Conservation.TestCase

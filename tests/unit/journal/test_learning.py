@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from rejoinder.journal.learning import judge_learning
+from rejoinder.types import Json
+
+NO_SCORES = {"-1": 0, "0": 0, "+1": 0, "none": 0}
+
+
+def role(name: str, **changes: Any) -> Json:
+    fields = {"role": name, "state": "ready", "fresh": True, "seen_s": 1.0}
+    return {**fields, "last_error": None, "last_error_s": None, **changes}
+
+
+def document(**changes: Any) -> Json:
+    """A system that collects its first batch, with some sections changed."""
+    base = {
+        "turns": {"main": 5},
+        "samples": {"ready": 3, "needed": 16, "full_s": None},
+        "judge": {"queued": 2},
+        "verdicts": {"last_100": dict(NO_SCORES, **{"+1": 3}), "no_verdict": {}},
+        "training": {"last": None, "next_step": 1},
+        "roles": [role("judge"), role("trainer")],
+    }
+    return {**copy.deepcopy(base), **changes}
+
+
+LAST = {"step": 4, "ago_s": 30.0, "seconds": 20.0}
+FAILED = dict(NO_SCORES, none=12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "reason"),
+    [
+        ({}, "collecting", "3 of 16 samples for the next step"),
+        ({"turns": {"main": 0}}, "no traffic", "no main turn"),
+        ({"roles": [role("trainer")]}, "no judge", "2 turns wait"),
+        ({"roles": [role("judge", fresh=False), role("trainer")]}, "no judge", "2 turns wait"),
+        ({"roles": [role("judge")]}, "no trainer", "3 samples wait"),
+        (
+            {"verdicts": {"last_100": FAILED, "no_verdict": {"judge_failed": 11, "no_quorum": 1}}},
+            "stalled",
+            "12 judgements gave no verdict, mostly judge_failed",
+        ),
+        (
+            {"roles": [role("judge"), role("trainer", state="training")]},
+            "learning",
+            "step 1 is being taken",
+        ),
+        ({"training": {"last": LAST, "next_step": 5}}, "learning", "step 4 was 30 s ago"),
+        (
+            {"training": {"last": dict(LAST, ago_s=7200.0), "next_step": 5}},
+            "collecting",
+            "3 of 16",
+        ),
+        (
+            {"samples": {"ready": 16, "needed": 16, "full_s": 500.0}},
+            "stalled",
+            "no step since 500 s",
+        ),
+        ({"samples": {"ready": 16, "needed": 16, "full_s": 5.0}}, "collecting", "16 of 16"),
+        (
+            {
+                "roles": [
+                    role("judge"),
+                    role("trainer", last_error="out of memory", last_error_s=3.0),
+                ]
+            },
+            "stalled",
+            "trainer: out of memory",
+        ),
+        (
+            {
+                "training": {"last": LAST, "next_step": 5},
+                "roles": [role("judge"), role("trainer", last_error="old", last_error_s=90.0)],
+            },
+            "learning",
+            "step 4",
+        ),
+    ],
+)
+def test_one_word_and_one_reason(changes: Json, word: str, reason: str) -> None:
+    found = judge_learning(document(**changes))
+    assert found["word"] == word
+    assert reason in found["reason"]

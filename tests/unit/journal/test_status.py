@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import time
+
+from journal_story import POLICY, SCOPE, Story, opening
+
+from rejoinder.journal.base import RoleReport
+from rejoinder.types import Fate, Json, TurnType
+
+
+def status(story: Story) -> Json:
+    story.journal.flush()
+    return story.journal.status(POLICY, 4)
+
+
+def report(story: Story, role: str, state: str = "ready", **changes: object) -> None:
+    detail = {"batch_size": 16} if role == "trainer" else {}
+    fields = {"detail": detail, "seen_at": time.time(), **changes}
+    story.journal.report(RoleReport(role, f"{role}-1", 1, state, **fields))
+
+
+def test_every_turn_is_counted_in_one_state_and_every_end_has_a_fate(story: Story) -> None:
+    story.answer()
+    story.answer(turn_type=TurnType.SIDE)
+    story.journal.open_turn(opening())
+    story.sample()
+    turns = status(story)["turns"]
+    assert turns["total"] == sum(turns["states"].values()) == 4
+    assert turns["states"] == {"waiting": 1, "ended": 1, "open": 1, "sampled": 1}
+    assert turns["fates"] == {"side": 1}
+    assert (turns["main"], turns["side"]) == (3, 1)
+
+
+def test_samples_say_how_many_are_missing_for_the_next_step(story: Story) -> None:
+    report(story, "trainer")
+    story.sample(), story.sample()
+    samples = status(story)["samples"]
+    assert (samples["ready"], samples["needed"], samples["missing"]) == (2, 16, 14)
+    story.train()
+    samples = status(story)["samples"]
+    assert (samples["ready"], samples["trained"], samples["made"]) == (0, 2, 2)
+
+
+def test_dropped_samples_are_counted_by_reason(story: Story) -> None:
+    story.sample(prompt_ids=range(100))
+    story.take(tokens=10)
+    assert status(story)["samples"]["dropped"] == {Fate.LIMIT: 1}
+
+
+def test_verdicts_are_counted_by_the_role_that_spoke_next(story: Story) -> None:
+    for role, score in (("user", -1), ("tool", 1), ("tool", 0), ("user", None)):
+        story.reply(story.answer(), role=role)
+        story.judge(score, why=Fate.NO_QUORUM)
+    liked = story.answer()
+    story.journal.add_feedback(SCOPE, liked.completion_id, 0, 1, None).result(9)
+    found = status(story)
+    verdicts = found["verdicts"]
+    assert verdicts["scores"] == {"-1": 1, "0": 1, "+1": 2, "none": 1}
+    assert verdicts["last_100"] == verdicts["scores"]
+    assert verdicts["by_next_state"]["user"] == {"-1": 1, "0": 0, "+1": 0, "none": 1}
+    assert verdicts["by_next_state"]["tool"] == {"-1": 0, "0": 1, "+1": 1, "none": 0}
+    assert verdicts["by_next_state"]["feedback"]["+1"] == 1
+    assert verdicts["no_verdict"] == {Fate.NO_QUORUM: 1}
+    assert found["judge"]["coverage"] == 0.75, "feedback is no judgement"
+
+
+def test_the_judges_queue_has_length_and_age(story: Story) -> None:
+    assert status(story)["judge"] == {"queued": 0, "oldest_s": None, "coverage": None}
+    story.reply(story.answer())
+    queue = status(story)["judge"]
+    assert queue["queued"] == 1
+    assert queue["oldest_s"] >= 0
+
+
+def test_steps_show_the_last_one_and_the_curve(story: Story) -> None:
+    for score in (-1, 1):
+        story.sample(score)
+        story.train()
+    training = status(story)["training"]
+    assert (training["steps"], training["head_version"], training["next_step"]) == (2, 2, 3)
+    assert (training["last"]["version"], training["last"]["seconds"]) == (2, 2.0)
+    assert training["last"]["metrics"] == {"loss": 0.5}
+    assert [step["mean_score"] for step in training["curve"]] == [-1.0, 1.0]
+    assert status(story)["live"]["version"] == 2
+    assert status(story)["versions"] == {"live": 1, "retired": 2}
+
+
+def test_roles_show_their_age_and_last_error(story: Story) -> None:
+    now = time.time()
+    report(story, "judge", last_error="timeout", last_error_at=now - 30, seen_at=now - 100)
+    (role,) = status(story)["roles"]
+    assert (role["state"], role["last_error"], role["fresh"]) == ("ready", "timeout", False)
+    assert 29 < role["last_error_s"] < 60
+    assert 99 < role["seen_s"] < 130
+
+
+def test_endpoints_off_this_machine_are_shown(story: Story) -> None:
+    report(story, "judge", detail={"external": ["https://judge.example/v1"]})
+    assert status(story)["external"] == ["https://judge.example/v1"]
+
+
+def test_another_policy_shows_none_of_it(story: Story) -> None:
+    story.sample()
+    story.journal.ensure_policy("other", "local", "/models/base", "base-hash")
+    found = story.journal.status("other", 4)
+    assert found["turns"]["total"] == found["samples"]["ready"] == found["verdicts"]["hints"] == 0
+
+
+def test_an_unknown_policy_is_no_error(story: Story) -> None:
+    assert story.journal.status("nobody", 4)["live"] is None
