@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig
 
+from rejoinder.engine.torch_engine.attention import StepAttention
+from rejoinder.engine.torch_engine.batch import Span, make_batch
 from rejoinder.engine.torch_engine.forward import Forward
 from rejoinder.engine.torch_engine.hf_forward import HfForward
-from rejoinder.engine.torch_engine.kv_cache import CacheShape
+from rejoinder.engine.torch_engine.kv_cache import CacheShape, KVCache
 from rejoinder.engine.torch_engine.linear import Linear, make_linear
 from rejoinder.engine.torch_engine.llama import Layer, Llama, Rotary, is_llama_like
 from rejoinder.engine.torch_engine.weight_files import WeightFiles
@@ -19,6 +22,10 @@ from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version, model_kind
 from rejoinder.models.lora import read_lora
 from rejoinder.types import WeightsKind
+
+_ROWS = 2048
+"""Rows of a large weight copied at a time."""
+_PROBE_TOKENS = 4
 
 
 def read_config(path: Path) -> PretrainedConfig:
@@ -71,10 +78,27 @@ class Builder:
         config = read_config(model)
         if cache_shape(config, self._shape.slots, self._shape.context) != self._shape:
             raise ConfigError(f"{path}: its layers do not fit the model that the engine serves")
-        if not is_llama_like(config):
-            return HfForward(load_version(path, base, self._dtype, self._device))
-        files = WeightFiles(model, read_lora(path) if adapter else None)
-        return _LlamaBuilder(files, config, self._dtype, self._device, pause).build(self._shape)
+        try:
+            if is_llama_like(config):
+                files = WeightFiles(model, read_lora(path) if adapter else None)
+                parts = _LlamaBuilder(files, config, self._dtype, self._device, pause)
+                forward: Forward = parts.build(self._shape)
+            else:
+                forward = HfForward(load_version(path, base, self._dtype, self._device))
+            self._probe(forward)
+        except RuntimeError as error:  # shapes that do not fit each other, no memory
+            raise ConfigError(f"{path}: its weights cannot be used: {error}") from error
+        return forward
+
+    def _probe(self, forward: Forward) -> None:
+        """Run a few tokens, so that broken weights are found before they serve anybody."""
+        shape = dataclasses.replace(self._shape, slots=1, context=_PROBE_TOKENS)
+        cache = KVCache(shape, self._dtype, self._device)
+        ids = range(_PROBE_TOKENS)
+        batch = make_batch([Span(0, 0, ids)], list(ids), _PROBE_TOKENS, self._device)
+        logits = forward.logits(batch, StepAttention(cache, batch, batched=False))
+        if not bool(logits.isfinite().all()):
+            raise ConfigError("its weights give logits that are not finite")
 
 
 class _LlamaBuilder:
@@ -140,7 +164,3 @@ class _LlamaBuilder:
         )
         self._pause()
         return layer
-
-
-_ROWS = 2048
-"""Rows of a large weight copied at a time."""

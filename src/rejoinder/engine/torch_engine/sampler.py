@@ -85,13 +85,30 @@ def _truncate(logits: Tensor, sampling: Sampling) -> None:
         least = logits.topk(sampling.top_k).values[-1]
         logits.masked_fill_(logits < least, minus_infinity)
     if sampling.top_p < 1.0:
-        ordered, order = logits.sort(descending=True)
-        before = ordered.softmax(-1).cumsum(-1).roll(1)
-        before[0] = 0.0
-        logits.index_fill_(0, order[before >= sampling.top_p], minus_infinity)
+        kept = _nucleus(logits, sampling.top_p)
+        values = logits[kept]
+        logits.fill_(minus_infinity)[kept] = values
     if sampling.min_p > 0.0:
         least = logits.max() + torch.tensor(sampling.min_p, device=logits.device).log()
         logits.masked_fill_(logits < least, minus_infinity)
+
+
+def _nucleus(logits: Tensor, top_p: float) -> Tensor:
+    """Return the ids of the fewest best tokens whose probabilities sum to at least ``top_p``.
+
+    The best thousand nearly always hold them; only otherwise is the whole row sorted.
+    """
+    total = logits.logsumexp(-1)
+    for count in (min(_USUAL_NUCLEUS, logits.shape[-1]), logits.shape[-1]):
+        values, ids = logits.topk(count)
+        probabilities = (values - total).exp()
+        before = probabilities.cumsum(-1) - probabilities
+        if before[-1] >= top_p:
+            break
+    return ids[before < top_p]
+
+
+_USUAL_NUCLEUS = 1024
 
 
 def client_logprobs(logits: Tensor, k: int) -> list[tuple[list[int], list[float], Tensor]]:

@@ -1,0 +1,149 @@
+"""The engine as a process of its own. PyTorch is imported only when the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import socket
+import sys
+from collections.abc import AsyncIterator
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+
+from rejoinder.config import Config, TorchEngineConfig
+from rejoinder.engine.app import EngineHolder, engine_app
+from rejoinder.engine.base import Engine, VersionSource
+from rejoinder.engine.follow import LiveFollower, LiveSources, Report, follow_live, log_problem
+from rejoinder.engine.scripted import ScriptedEngine
+from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.models.cores import share_cores
+from rejoinder.models.embedded import resolve_model
+from rejoinder.types import BASE_VERSION, WeightsKind
+
+log = structlog.get_logger(__name__)
+
+_SWITCH_INTERVAL_S = 0.0005
+"""The engine's thread asks for the interpreter's lock thousands of times a second; by default
+another thread may keep it 5 ms each time."""
+_GRACEFUL_S = 3
+
+
+async def start_engine(config: Config) -> Engine:
+    """Return the engine that the configuration names, serving the start weights.
+
+    Raises:
+        ConfigError: the model cannot be found or does not fit the machine.
+    """
+    model = await asyncio.to_thread(resolve_model, config.model.path)
+    if not isinstance(config.engine, TorchEngineConfig):
+        return ScriptedEngine(model, config.model.policy, config.engine)
+    from rejoinder.engine.torch_engine.engine import TorchEngine
+    from rejoinder.models.loading import pick_device, pick_dtype
+
+    device = pick_device(config.model)
+    dtype = pick_dtype(config.model, device)
+    engine = await asyncio.to_thread(TorchEngine, model, config.engine, dtype, device)
+    uri = str(model)
+    start = VersionSource(config.model.policy, BASE_VERSION, uri, WeightsKind.FULL, uri)
+    try:
+        await engine.load(start, live=True)
+    except RejoinderError:
+        await engine.close()
+        raise
+    return engine
+
+
+def run_engine_server(
+    config: Config,
+    sock: socket.socket,
+    live_sources: LiveSources | None = None,
+    report: Report = log_problem,
+) -> None:
+    """Serve until SIGTERM or SIGINT, on a socket that is already bound.
+
+    ``/health`` answers 503 while the model loads. With ``live_sources`` the registry's live
+    versions are loaded before the engine is ready, and followed from then on.
+
+    Raises:
+        ConfigError: the engine cannot start, or the socket is not on loopback.
+    """
+    _refuse_other_hosts(sock)
+    share_cores()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    server = _EngineServer(config, live_sources, report)
+    server.run(sock)
+
+
+def _refuse_other_hosts(sock: socket.socket) -> None:
+    host = sock.getsockname()[0]
+    if not ipaddress.ip_address(host).is_loopback:
+        raise ConfigError(
+            f"engine.host: the engine knows no keys and must stay on this machine, not {host}; "
+            "use 127.0.0.1"
+        )
+
+
+class _EngineServer:
+    """Runs the application and, beside it, start-up and the registry's follower."""
+
+    def __init__(self, config: Config, live_sources: LiveSources | None, report: Report) -> None:
+        self._config = config
+        self._live_sources = live_sources
+        self._report = report
+        self._holder = EngineHolder()
+        self._failed: BaseException | None = None
+        app = engine_app(self._holder, self._lifespan)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                timeout_keep_alive=60,
+                timeout_graceful_shutdown=_GRACEFUL_S,
+            )
+        )
+
+    def run(self, sock: socket.socket) -> None:
+        self._server.run(sockets=[sock])
+        if self._failed is not None:
+            raise self._failed
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._start_and_follow())
+        task.add_done_callback(self._ended)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self._holder.engine is not None:
+                await self._holder.engine.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """End the process where the engine cannot start; ``run`` raises the reason."""
+        if not task.cancelled() and task.exception() is not None:
+            self._failed = task.exception()
+            self._server.should_exit = True
+
+    async def _start_and_follow(self) -> None:
+        engine = await start_engine(self._config)
+        poll_s = getattr(self._config.engine, "poll_s", 1.0)
+        try:
+            if self._live_sources is not None:
+                await LiveFollower(engine, self._live_sources, self._report).check()
+            # What lives now lives as long as the process: later collections need not look at it.
+            gc.collect()
+            gc.freeze()
+            self._holder.engine = engine
+            log.info("engine ready", info=await engine.info())
+            if self._live_sources is not None:
+                await follow_live(engine, self._live_sources, poll_s, self._report)
+        finally:
+            if self._holder.engine is None:
+                await engine.close()
