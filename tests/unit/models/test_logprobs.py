@@ -1,0 +1,142 @@
+"""Chunked log-probabilities against the plain formula, and what they never hold in memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rejoinder.models.logprobs import chunked_logprobs
+
+HIDDEN, VOCABULARY = 8, 61
+
+
+class Case:
+    """Random inputs; ``plain`` is the formula with all logits at once, in float64."""
+
+    def __init__(self, tokens: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        self.hidden = torch.randn(tokens, HIDDEN, generator=draw).to(dtype)
+        self.weight = torch.randn(VOCABULARY, HIDDEN, generator=draw).to(dtype)
+        self.targets = torch.randint(VOCABULARY, (tokens,), generator=draw)
+        self.temperature = 0.3 + torch.rand(tokens, generator=draw)
+        self.by_logprob = torch.randn(tokens, generator=draw)
+        self.by_entropy = torch.randn(tokens, generator=draw)
+
+    def plain(self, hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        logits = hidden @ weight.T / self.temperature.to(hidden.dtype)[:, None]
+        logprobs = logits.log_softmax(-1)
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, self.targets[:, None])[:, 0], entropy
+
+    def gradients(
+        self, chunk: int | None, *, with_entropy: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients of a weighted sum; chunk None means the plain formula in float64."""
+        dtype = torch.float64 if chunk is None else torch.float32
+        hidden = self.hidden.clone().to(dtype).detach().requires_grad_()
+        weight = self.weight.clone().to(dtype).detach().requires_grad_()
+        if chunk is None:
+            logprobs, entropy = self.plain(hidden, weight)
+        else:
+            logprobs, entropy = chunked_logprobs(
+                hidden, weight, self.targets, self.temperature, chunk
+            )
+        total = (self.by_logprob.to(dtype) * logprobs).sum()
+        if with_entropy:
+            total = total + (self.by_entropy.to(dtype) * entropy).sum()
+        total.backward()
+        return hidden.grad, weight.grad
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
+def test_values_are_those_of_the_plain_formula(chunk: int) -> None:
+    case = Case(7)
+    logprobs, entropy = chunked_logprobs(
+        case.hidden, case.weight, case.targets, case.temperature, chunk
+    )
+    expected = case.plain(case.hidden.double(), case.weight.double())
+    torch.testing.assert_close(logprobs.double(), expected[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy.double(), expected[1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("with_entropy", [False, True])
+@pytest.mark.parametrize("chunk", [2, 7, 100])
+def test_gradients_are_those_of_the_plain_formula(chunk: int, with_entropy: bool) -> None:
+    case = Case(7)
+    found = case.gradients(chunk, with_entropy=with_entropy)
+    expected = case.gradients(None, with_entropy=with_entropy)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine is not None
+        assert theirs is not None
+        torch.testing.assert_close(mine.double(), theirs, atol=1e-5, rtol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(tokens=st.integers(1, 12), chunk=st.integers(1, 14), seed=st.integers(0, 2**31))
+def test_the_chunk_size_changes_nothing(tokens: int, chunk: int, seed: int) -> None:
+    case = Case(tokens, seed)
+    for mine, theirs in zip(
+        case.gradients(chunk, with_entropy=True),
+        case.gradients(tokens, with_entropy=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, atol=1e-3, rtol=1e-3)  # rounding alone
+
+
+def test_an_entropy_alone_has_a_gradient() -> None:
+    case = Case(5)
+    hidden = case.hidden.clone().requires_grad_()
+    _, entropy = chunked_logprobs(hidden, case.weight, case.targets, case.temperature, 2)
+    entropy.sum().backward()
+    theirs = case.hidden.double().requires_grad_()
+    case.plain(theirs, case.weight.double())[1].sum().backward()
+    assert hidden.grad is not None
+    assert theirs.grad is not None
+    torch.testing.assert_close(hidden.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_a_frozen_head_gets_no_gradient() -> None:
+    case = Case(4)
+    hidden = case.hidden.clone().requires_grad_()
+    logprobs, _ = chunked_logprobs(hidden, case.weight, case.targets, case.temperature, 2)
+    logprobs.sum().backward()
+    assert hidden.grad is not None
+    assert case.weight.grad is None
+
+
+def test_no_tokens_give_empty_results_and_zero_gradients() -> None:
+    case = Case(0)
+    hidden, weight = case.gradients(4, with_entropy=True)
+    assert hidden is not None
+    assert hidden.shape == (0, HIDDEN)
+    assert weight is not None
+    assert not weight.any()
+
+
+def test_half_precision_inputs_are_normalised_in_fp32() -> None:
+    case = Case(6, dtype=torch.bfloat16)
+    logprobs, _ = chunked_logprobs(case.hidden, case.weight, case.targets, case.temperature, 2)
+    assert logprobs.dtype == torch.float32
+    logits = (case.hidden @ case.weight.T).float() / case.temperature[:, None]
+    expected = logits.log_softmax(-1).gather(-1, case.targets[:, None])[:, 0]
+    torch.testing.assert_close(logprobs, expected)
+
+
+def test_never_more_than_one_chunk_of_logits_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tensor that the function makes is recorded; none is tokens x vocabulary."""
+    sizes: list[int] = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, Tensor):
+                sizes.append(out.numel())
+            return out
+
+    case = Case(60)
+    with Watch():
+        case.gradients(5, with_entropy=True)
+    assert max(sizes) <= max(5 * VOCABULARY, HIDDEN * VOCABULARY, 60 * HIDDEN)
