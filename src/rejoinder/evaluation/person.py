@@ -86,9 +86,10 @@ class Person:
             text += " " + self._core(named[1], question)
         return text
 
-    def ask_next(self, reaction: str, question: Question) -> str:
-        """Join a reaction and the next question to one message."""
-        return f"{reaction} {self._core(NEXT, question)}"
+    def ask_next(self, reaction: str, question: str) -> str:
+        """Join a reaction and the words of the next question to one message."""
+        link = self._pick(NEXT, self._voice[NEXT].cores)
+        return f"{reaction} {link.format(question=question)}"
 
     def say_goodbye(self, reaction: str, question: Question) -> str:
         """Join a reaction and, half of the time, a goodbye."""
@@ -109,7 +110,7 @@ class Person:
         core = self._pick(kind, self._voice[kind].cores)
         words = content_words(question.text) or [question.topic]
         word = self._random.choice(words)
-        return core.format(topic=question.topic, word=word, question=question.text)
+        return core.format(topic=question.topic, word=word)
 
     def _pick(self, slot: str, choices: Sequence[str]) -> str:
         """Choose one, never the one chosen last for the same slot."""

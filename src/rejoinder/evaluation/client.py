@@ -1,0 +1,181 @@
+"""A chat client that streams like anybody's would, and checks that nothing was cut."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+
+from rejoinder.types import Json, TurnType
+
+ChatMessages = Sequence[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, apart from its messages."""
+
+    max_tokens: int
+    temperature: float
+    seed: int | None = None
+    model: str | None = None
+    session: str | None = None
+    turn_type: TurnType = TurnType.MAIN
+    done: bool = False
+
+    def body(self, messages: ChatMessages) -> Json:
+        """Return the request's JSON body."""
+        body: Json = {
+            "messages": list(messages),
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if self.model is not None:
+            body["model"] = self.model
+        if self.seed is not None:
+            body["seed"] = self.seed
+        return body
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that say which session and kind of turn this is."""
+        headers = {"X-Turn-Type": str(self.turn_type)}
+        if self.session is not None:
+            headers["X-Session-Id"] = self.session
+        if self.done:
+            headers["X-Session-Done"] = "1"
+        return headers
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer."""
+
+    completion_id: str
+    text: str
+    finish_reason: str
+    """``stop`` or ``length``."""
+    tokens: int
+    seconds: float
+
+
+class RequestFailed(Exception):
+    """A request was refused, broke off, or ended without its end marks."""
+
+
+@dataclass(slots=True)
+class ChatClient:
+    """Asks a gateway, many requests at a time, and counts every request that fails."""
+
+    base_url: str
+    """Such as ``http://127.0.0.1:8080``."""
+    timeout_s: float = 600.0
+    requests: int = 0
+    failures: list[str] = field(default_factory=list)
+    """What went wrong, one line per failed request."""
+    _session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> ChatClient:
+        self._session = aiohttp.ClientSession(
+            self.base_url,
+            timeout=aiohttp.ClientTimeout(total=self.timeout_s),
+            connector=aiohttp.TCPConnector(limit=0),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, messages: ChatMessages, ask: Ask) -> Reply:
+        """Send a conversation and return the answer.
+
+        Raises:
+            RequestFailed: and the failure is counted.
+        """
+        self.requests += 1
+        try:
+            return await self._ask(messages, ask)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            failure = RequestFailed(f"{type(error).__name__}: {error}")
+            self.failures.append(str(failure))
+            raise failure from error
+        except RequestFailed as failure:
+            self.failures.append(str(failure))
+            raise
+
+    async def get(self, path: str) -> Json:
+        """Return the JSON of another resource of the gateway, such as ``/v1/models``."""
+        assert self._session is not None, "use `async with`"
+        async with self._session.get(path) as response:
+            response.raise_for_status()
+            found: Json = await response.json()
+            return found
+
+    async def is_ready(self) -> bool:
+        """Whether the gateway says that requests can be served and recorded.
+
+        Raises:
+            OSError: nothing listens there.
+        """
+        assert self._session is not None, "use `async with`"
+        async with self._session.get("/readyz") as response:
+            return response.status == 200
+
+    async def _ask(self, messages: ChatMessages, ask: Ask) -> Reply:
+        assert self._session is not None, "use `async with`"
+        started = time.monotonic()
+        async with self._session.post(
+            "/v1/chat/completions", json=ask.body(messages), headers=ask.headers()
+        ) as response:
+            if response.status != 200:
+                text = (await response.text())[:500]
+                raise RequestFailed(f"status {response.status}: {text}")
+            answer = _StreamedAnswer()
+            async for line in response.content:
+                answer.read(line)
+        return answer.reply(time.monotonic() - started)
+
+
+class _StreamedAnswer:
+    """Puts the events of one stream together."""
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._parts: list[str] = []
+        self._finish: str | None = None
+        self._tokens = 0
+        self._done = False
+
+    def read(self, line: bytes) -> None:
+        data = line.strip().removeprefix(b"data: ")
+        if not data or not line.startswith(b"data:"):
+            return
+        if data == b"[DONE]":
+            self._done = True
+            return
+        event: dict[str, Any] = json.loads(data)
+        if "error" in event:
+            raise RequestFailed(f"the stream ended with an error: {event['error']}")
+        self._id = event.get("id", self._id)
+        if usage := event.get("usage"):
+            self._tokens = usage["completion_tokens"]
+        for choice in event.get("choices", ()):
+            self._parts.append(choice["delta"].get("content") or "")
+            self._finish = choice.get("finish_reason") or self._finish
+
+    def reply(self, seconds: float) -> Reply:
+        if not self._done or self._finish is None:
+            raise RequestFailed("the stream broke off: no finish reason or no [DONE]")
+        return Reply(self._id, "".join(self._parts), self._finish, self._tokens, seconds)

@@ -1,0 +1,74 @@
+"""Learning curves: drawn with characters for the terminal, and as a PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rejoinder.evaluation.statistics import Share
+
+_WIDTH, _HEIGHT = 60, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Shares over policy versions."""
+
+    label: str
+    mark: str
+    """One character: the terminal's point."""
+    points: Sequence[tuple[int, Share]]
+    """(version, share), in order of versions."""
+
+
+def draw_in_terminal(curves: Sequence[Curve], width: int = _WIDTH, height: int = _HEIGHT) -> str:
+    """Draw shares from 0 to 1 over versions; a later curve's points lie above earlier ones'."""
+    last = max((version for curve in curves for version, _ in curve.points), default=0)
+    grid = [[" "] * (width + 1) for _ in range(height + 1)]
+    for curve in curves:
+        for version, share in curve.points:
+            if share.of:
+                column = round(width * version / max(1, last))
+                grid[height - round(height * share.value)][column] = curve.mark
+    lines = []
+    for row, cells in enumerate(grid):
+        level = 1 - row / height
+        label = f"{level:4.2f} " if row % (height // 4) == 0 else " " * 5
+        lines.append(f"{label}|{''.join(cells)}".rstrip())
+    lines.append(" " * 5 + "+" + "-" * (width + 1))
+    ticks = [" "] * (width + 4)
+    for version in range(last + 1):
+        column = round(width * version / max(1, last))
+        number = str(version)
+        if "".join(ticks[max(0, column - 1) : column + len(number) + 1]).strip() == "":
+            ticks[column : column + len(number)] = number
+    lines.append(" " * 6 + "".join(ticks).rstrip() + "   updates")
+    lines += [f"{' ' * 6}{curve.mark} {curve.label}" for curve in curves]
+    return "\n".join(lines)
+
+
+def save_png(curves: Sequence[Curve], title: str, path: Path) -> None:
+    """Draw the curves with their 95 % intervals into a PNG file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for curve in curves:
+        known = [(version, share) for version, share in curve.points if share.of]
+        versions = [version for version, _ in known]
+        values = [share.value for _, share in known]
+        (line,) = axes.plot(versions, values, marker="o", markersize=4, label=curve.label)
+        lows = [share.interval[0] for _, share in known]
+        highs = [share.interval[1] for _, share in known]
+        axes.fill_between(versions, lows, highs, color=line.get_color(), alpha=0.15, linewidth=0)
+    axes.set(xlabel="policy updates", ylabel="share of satisfying answers", title=title)
+    axes.set_ylim(-0.02, 1.02)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

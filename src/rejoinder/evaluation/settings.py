@@ -1,0 +1,70 @@
+"""The settings of the demonstration, all in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rejoinder.config import (
+    Config,
+    GatewayConfig,
+    LikelihoodJudgeConfig,
+    LoraConfig,
+    LossConfig,
+    TorchEngineConfig,
+    TrainerConfig,
+)
+from rejoinder.evaluation.rules import DEFAULT_LIMITS, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """What is asked, how it is sampled, how it trains, and when it ends."""
+
+    updates: int = 10
+    """Policy versions after which the people stop."""
+    learning_s: float = 480.0
+    """The people stop then at the latest, whatever the updates."""
+    heldout: int = 48
+    curve_every: int = 0
+    """Measure each such version afterwards too; 0: only before and after."""
+    people: int = 8
+    """Who talk at the same time."""
+    questions_per_session: tuple[float, ...] = (0.6, 0.25, 0.15)
+    """Shares of sessions with one, two, three questions."""
+    wishes: tuple[str, ...] = ("Keep it short, please.",)
+    """What a person adds to a question; one is chosen at random."""
+    voice: str = "plain_prose"
+    temperature: float = 0.7
+    max_tokens: int = 128
+    measure_at_once: int = 16
+    batch_size: int = 16
+    learning_rate: float = 2e-5
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.1
+    kl_coefficient: float = 0.0
+    lora: LoraConfig | None = None
+    limits: Limits = DEFAULT_LIMITS
+    drift_band: tuple[float, float] = (-2.0, -0.5)
+    """Where the mean log-probability per token of the new answers under the start weights must
+    lie: lower is text the start model would not write, higher is one phrase for everything."""
+
+    def config(self, home: str, gateway_port: int, engine_port: int, seed: int) -> Config:
+        """Return the system's configuration for one run."""
+        return Config(
+            home=home,
+            gateway=GatewayConfig(port=gateway_port),
+            engine=TorchEngineConfig(
+                port=engine_port, max_running=max(self.people, self.measure_at_once)
+            ),
+            judge=LikelihoodJudgeConfig(),
+            trainer=TrainerConfig(
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                betas=self.betas,
+                weight_decay=self.weight_decay,
+                lora=self.lora,
+                seed=seed,
+                keep_versions=self.updates + 2,
+                loss=LossConfig(kl_coefficient=self.kl_coefficient),
+            ),
+        )

@@ -1,0 +1,100 @@
+"""What the demonstration reads from the journal while it runs: progress, verdicts, token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+import sqlalchemy as sa
+
+from rejoinder.config import Config
+from rejoinder.errors import JournalError
+from rejoinder.journal.columns import decode_ids
+from rejoinder.journal.schema import answers, turns, verdicts
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import TurnType
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where learning stands."""
+
+    version: int
+    """Newest version of the line; each update makes one."""
+    trained: int
+    """Samples that updates have used."""
+    ready: int
+    """Samples that wait for the next update."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A judged turn: which version answered, and the verdict."""
+
+    version: int | None
+    score: int | None
+    """None: no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledIds:
+    """Exactly what the engine got and sampled."""
+
+    prompt: list[int]
+    answer: list[int]
+
+
+class JournalView:
+    """Reads a running system's journal; never writes to it."""
+
+    def __init__(self, config: Config) -> None:
+        self._journal = SqlJournal(config.journal_url)
+        self._policy = config.model.policy
+        self._max_staleness = config.trainer.max_staleness
+
+    def __enter__(self) -> JournalView:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._journal.close()
+
+    def progress(self) -> Progress:
+        """Return where learning stands now."""
+        status = self._journal.status(self._policy, self._max_staleness)
+        return Progress(
+            version=status["training"]["head_version"] or 0,
+            trained=status["samples"]["trained"],
+            ready=status["samples"]["ready"],
+        )
+
+    def judged(self) -> dict[str, Judged]:
+        """Return the judged main turns by completion id."""
+        query = (
+            sa.select(turns.c.completion_id, turns.c.newest_version, verdicts.c.score)
+            .join(verdicts, verdicts.c.turn_id == turns.c.turn_id)
+            .where(turns.c.policy == self._policy, turns.c.turn_type == TurnType.MAIN)
+        )
+        rows = self._journal.database.reader().execute(query)
+        return {completion: Judged(version, score) for completion, version, score in rows}
+
+    def sampled_ids(self, completion_id: str) -> SampledIds:
+        """Return a turn's exact prompt and answer ids.
+
+        Raises:
+            JournalError: no such completion was answered.
+        """
+        query = (
+            sa.select(turns.c.turn_id, answers.c.answer_ids)
+            .join(answers, answers.c.turn_id == turns.c.turn_id)
+            .where(turns.c.completion_id == completion_id)
+        )
+        row = self._journal.database.reader().execute(query).first()
+        if row is None:
+            raise JournalError(f"no answer of completion {completion_id!r} is in the journal")
+        prompt = self._journal.read_request(row.turn_id).prompt_ids
+        return SampledIds(prompt, decode_ids(row.answer_ids))
