@@ -1,0 +1,208 @@
+"""A gateway for tests: real HTTP, the real journal in a temporary file, an engine that obeys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import orjson
+import uvicorn
+
+from rejoinder.config import Config, GatewayConfig
+from rejoinder.engine.base import ClientLogprob, EngineInfo, GenerateRequest, TokenChunk
+from rejoinder.errors import EngineError
+from rejoinder.gateway.app import create_app
+from rejoinder.gateway.auth import KeyRing, parse_keys
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.models.tokenizer import ModelTokenizer
+from rejoinder.types import FinishReason
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Script:
+    """What the engine does with one request."""
+
+    text: str = "Paris."
+    eos: bool = True
+    """Sample an end token after the text."""
+    error: EngineError | None = None
+    """Raised after ``error_after`` tokens."""
+    error_after: int = 0
+    gate: asyncio.Event | None = None
+    """Waited for after ``gate_after`` tokens."""
+    gate_after: int = 0
+    logprob: float = -0.5
+    versions: tuple[int, ...] = (3,)
+    """Version of each token; the last one for all others."""
+
+
+class ObedientEngine:
+    """Answers by ``script``: a function of the request. One token per byte of the text."""
+
+    def __init__(self, tokenizer: ModelTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.script: Callable[[GenerateRequest], Script] = lambda _request: Script()
+        self.requests: list[GenerateRequest] = []
+        self.cancelled: list[str] = []
+        self.running = 0
+        self.context_length = 600
+        self.tokenizer_hash = tokenizer.hash
+        self.down: EngineError | None = None
+
+    def say(self, text: str, **more: Any) -> None:
+        """Answer everything with one text."""
+        self.script = lambda _request: Script(text, **more)
+
+    async def info(self) -> EngineInfo:
+        if self.down is not None:
+            raise self.down
+        return EngineInfo(
+            name="obedient",
+            tokenizer_hash=self.tokenizer_hash,
+            context_length=self.context_length,
+            eos_ids=list(self.tokenizer.eos_ids),
+            capabilities=["logprobs"],
+            live={"default": 3},
+            loaded={"default": [3]},
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
+        self.requests.append(request)
+        script = self.script(request)
+        ids = self.tokenizer.encode(script.text) + list(self.tokenizer.eos_ids) * script.eos
+        limit = request.sampling.max_tokens
+        kept = ids[:limit]
+        self.running += 1
+        try:
+            for index, id_ in enumerate(kept):
+                if script.error is not None and index == script.error_after:
+                    raise script.error
+                if script.gate is not None and index == script.gate_after:
+                    await script.gate.wait()
+                await asyncio.sleep(0)
+                finish = None
+                if index == len(kept) - 1:
+                    finish = FinishReason.STOP if len(ids) <= limit else FinishReason.LENGTH
+                client = None
+                if request.top_logprobs is not None:
+                    top = [(id_, script.logprob)] * min(1, request.top_logprobs)
+                    client = [ClientLogprob(script.logprob, top)]
+                yield TokenChunk(
+                    ids=[id_],
+                    logprobs=[script.logprob],
+                    version=script.versions[min(index, len(script.versions) - 1)],
+                    client=client,
+                    finish_reason=finish,
+                    cached_tokens=4 if index == 0 else 0,
+                )
+        except (GeneratorExit, asyncio.CancelledError):
+            self.cancelled.append(request.request_id)
+            raise
+        finally:
+            self.running -= 1
+
+
+@dataclass
+class Event:
+    """One server-sent event."""
+
+    data: str
+
+    @property
+    def json(self) -> Json:
+        return orjson.loads(self.data)
+
+
+@dataclass
+class Running:
+    """A gateway that serves."""
+
+    client: httpx.AsyncClient
+    engine: ObedientEngine
+    journal: SqlJournal
+    service: Any
+    base_url: str
+    _rows: list[Any] = field(default_factory=list)
+
+    async def chat(self, *messages: Json, headers: dict[str, str] | None = None, **body: Any):
+        """Ask; returns the response."""
+        made = {"model": "default", "messages": list(messages), **body}
+        return await self.client.post("/v1/chat/completions", json=made, headers=headers)
+
+    async def answer(self, *messages: Json, headers: dict[str, str] | None = None, **body: Any):
+        """Ask; returns the body of a response that must be good."""
+        response = await self.chat(*messages, headers=headers, **body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def events(self, *messages: Json, **body: Any) -> list[Event]:
+        """Ask for a stream; returns its events."""
+        response = await self.chat(*messages, stream=True, **body)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = response.text.split("\n\n")
+        assert lines.pop() == ""
+        return [Event(line.removeprefix("data: ")) for line in lines]
+
+    def rows(self, query: str) -> list[Json]:
+        """Return rows of the journal, everything queued included."""
+        self.journal.flush()
+        with self.journal.database.connect() as connection:
+            return [dict(row) for row in connection.exec_driver_sql(query).mappings()]
+
+    def turns(self) -> list[Json]:
+        """Return all turns in order of arrival."""
+        return self.rows("SELECT * FROM turns ORDER BY created_at, choice")
+
+    async def eventually(self, condition: Callable[[], object], seconds: float = 5.0) -> None:
+        """Wait until something becomes true."""
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - conditions are of any kind
+                await asyncio.sleep(0.005)
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def bot(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+KEYS = "acme:alice:sk-alice-1,acme:bob:sk-bob-22,other:carol:sk-carol"
+
+
+@contextlib.asynccontextmanager
+async def running(
+    tokenizer: ModelTokenizer, url: str, *, keys: str = "", **gateway: Any
+) -> AsyncIterator[Running]:
+    """Start a gateway and stop it."""
+    config = Config(gateway=GatewayConfig(**gateway))
+    engine = ObedientEngine(tokenizer)
+    with SqlJournal(url) as journal:
+        ring = parse_keys(keys) if keys else KeyRing()
+        app = create_app(config, engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        )
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            base_url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+            server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+            serving = asyncio.create_task(server.serve(sockets=[bound]))
+            try:
+                while not server.started:
+                    assert not serving.done(), "the gateway did not start"
+                    await asyncio.sleep(0.002)
+                async with httpx.AsyncClient(base_url=base_url, timeout=20) as client:
+                    yield Running(client, engine, journal, app.state.service, base_url)
+            finally:
+                server.should_exit = True
+                await serving
