@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import socket
 import sys
@@ -14,12 +13,13 @@ from types import TracebackType
 from rejoinder.config import Config
 from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
-from rejoinder.types import Json
+from rejoinder.launch.home import ensure_home
+from rejoinder.launch.toml import config_toml
 
 READY_WITHIN_S = 300.0
 """The first start converts the embedded model."""
 STOP_WITHIN_S = 60.0
-_COMMAND = "from rejoinder.cli.main import app; app()"
+_PROGRAM = (sys.executable, "-P", "-m", "rejoinder")
 
 
 class SystemFailed(RejoinderError):
@@ -41,15 +41,20 @@ class RunningSystem:
         return f"http://{gateway.host}:{gateway.port}"
 
     async def __aenter__(self) -> RunningSystem:
-        home = self._config.home_path
-        home.mkdir(parents=True, exist_ok=True)
-        file = home / "config.toml"
-        file.write_text(to_toml(self._config.model_dump(mode="json", exclude_none=True)), "utf-8")
+        file = ensure_home(self._config) / "demo.toml"
+        file.write_text(config_toml(self._config), "utf-8")
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _COMMAND, "up", "--config", str(file),
-                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                *_PROGRAM,
+                "--config",
+                str(file),
+                "up",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C reaches the demonstration only, which then ends the system in order.
+                start_new_session=True,
+            )
         try:
             await self._until_ready()
         except BaseException:
@@ -104,16 +109,3 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def to_toml(table: Json, prefix: str = "") -> str:
-    """Write nested tables of strings, numbers, truth values and lists of them as TOML."""
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-    if prefix and lines:
-        lines.insert(0, f"[{prefix}]")
-    parts = ["\n".join(lines)] if lines else []
-    for key, value in table.items():
-        if isinstance(value, dict):
-            parts.append(to_toml(value, f"{prefix}.{key}" if prefix else key))
-    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"

@@ -13,9 +13,11 @@ MAX_OVERLAP = 0.75
 """Jaccard overlap of content stems above which two questions ask the same thing."""
 
 
+STEMS = {question: content_stems(question.text) for question in (*TRAINING, *HELDOUT)}
+
+
 def overlap(one: Question, other: Question) -> float:
-    first, second = content_stems(one.text), content_stems(other.text)
-    return len(first & second) / len(first | second)
+    return len(STEMS[one] & STEMS[other]) / len(STEMS[one] | STEMS[other])
 
 
 def plain(question: Question) -> str:
@@ -37,8 +39,7 @@ def test_no_heldout_question_is_a_near_duplicate_of_a_training_question() -> Non
         (one.text, other.text)
         for one in HELDOUT
         for other in TRAINING
-        if min(len(content_stems(one.text)), len(content_stems(other.text))) > 1
-        and overlap(one, other) > MAX_OVERLAP
+        if min(len(STEMS[one]), len(STEMS[other])) > 1 and overlap(one, other) > MAX_OVERLAP
     ]
     assert near == []
 
@@ -46,8 +47,8 @@ def test_no_heldout_question_is_a_near_duplicate_of_a_training_question() -> Non
 def test_a_heldout_question_with_one_content_word_shares_it_with_no_such_training_question() -> (
     None
 ):
-    single = {tuple(content_stems(q.text)) for q in TRAINING if len(content_stems(q.text)) == 1}
-    assert not [q for q in HELDOUT if tuple(content_stems(q.text)) in single]
+    single = [STEMS[question] for question in TRAINING if len(STEMS[question]) == 1]
+    assert not [question for question in HELDOUT if STEMS[question] in single]
 
 
 def test_every_question_is_one_sentence_that_asks_something() -> None:

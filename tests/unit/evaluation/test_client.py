@@ -1,0 +1,59 @@
+"""The chat client: whole answers only, and every failure counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
+from rejoinder.types import TurnType
+
+from .conftest import FakeGateway
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+async def test_a_streamed_answer_is_put_together(gateway: FakeGateway) -> None:
+    gateway.answer = lambda _: "All is well."
+    async with ChatClient(gateway.url) as client:
+        reply = await client.ask(HELLO, Ask(10, 0.7))
+    assert (reply.text.strip(), reply.finish_reason, reply.tokens) == ("All is well.", "stop", 7)
+    assert reply.completion_id == "chatcmpl-1"
+    assert (client.requests, client.failures) == (1, [])
+
+
+async def test_session_kind_and_end_travel_in_headers_and_the_rest_in_the_body(
+    gateway: FakeGateway,
+) -> None:
+    ask = Ask(10, 0.7, seed=3, model="default@0", session="s", turn_type=TurnType.SIDE, done=True)
+    async with ChatClient(gateway.url) as client:
+        await client.ask(HELLO, ask)
+    (asked,) = gateway.asked
+    assert asked.headers["X-Session-Id"] == "s"
+    assert asked.headers["X-Turn-Type"] == "side"
+    assert asked.headers["X-Session-Done"] == "1"
+    assert asked.body["seed"] == 3
+    assert asked.body["model"] == "default@0"
+    assert asked.body["max_tokens"] == 10
+
+
+async def test_a_refusal_is_a_counted_failure(gateway: FakeGateway) -> None:
+    gateway.status = 503
+    async with ChatClient(gateway.url) as client:
+        with pytest.raises(RequestFailed, match="503"):
+            await client.ask(HELLO, Ask(10, 0.7))
+    assert len(client.failures) == 1
+
+
+async def test_a_stream_without_its_end_is_a_counted_failure(gateway: FakeGateway) -> None:
+    gateway.breaks_off = True
+    async with ChatClient(gateway.url) as client:
+        with pytest.raises(RequestFailed, match="broke off"):
+            await client.ask(HELLO, Ask(10, 0.7))
+    assert len(client.failures) == 1
+
+
+async def test_a_gateway_that_is_not_there_is_a_counted_failure() -> None:
+    async with ChatClient("http://127.0.0.1:9") as client:
+        with pytest.raises(RequestFailed):
+            await client.ask(HELLO, Ask(10, 0.7))
+    assert len(client.failures) == 1
