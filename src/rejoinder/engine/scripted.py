@@ -74,7 +74,7 @@ class ScriptedEngine:
         try:
             async for start, end in _paced(count, self._config.tokens_per_second):
                 self._check_open()
-                if _now() > deadline:
+                if _now() >= deadline:
                     raise EngineTimeout(f"no whole answer within {request.deadline_s} s")
                 yield self._chunk(request, start, end, count)
         finally:

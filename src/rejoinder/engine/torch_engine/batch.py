@@ -49,4 +49,6 @@ def make_batch(spans: list[Span], keep: list[int], context: int, device: torch.d
         positions += range(span.begin, span.end)
         rows += range(span.slot * context + span.begin, span.slot * context + span.end)
     packed = torch.tensor([ids, positions, rows]).to(device)
-    return Batch(spans, packed[0], packed[1], packed[2], torch.tensor(keep).to(device))
+    return Batch(
+        spans, packed[0], packed[1], packed[2], torch.tensor(keep, dtype=torch.long).to(device)
+    )

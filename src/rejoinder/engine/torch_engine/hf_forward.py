@@ -11,6 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from rejoinder.engine.torch_engine.attention import StepAttention
 from rejoinder.engine.torch_engine.batch import Batch
+from rejoinder.engine.torch_engine.llama import has_full_attention
 from rejoinder.errors import ConfigError
 
 _NAME = "rejoinder_slots"
@@ -65,11 +66,8 @@ class HfForward:
 
 def _refuse_other_attention(model: PreTrainedModel) -> None:
     config = model.config
-    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    capped = getattr(config, "attn_logit_softcapping", None)
-    sliding = getattr(config, "sliding_window", None) and "full_attention" not in layer_types
-    if layer_types != {"full_attention"} or sliding or capped:
+    if not has_full_attention(config) or getattr(config, "attn_logit_softcapping", None):
         raise ConfigError(
-            f"the torch engine serves models with full causal attention; {config.model_type} has "
-            f"layers {sorted(layer_types)}: serve it with another engine"
+            f"the torch engine serves models with plain full causal attention in all layers, and "
+            f"{config.model_type} is not one: serve it with another engine"
         )

@@ -23,17 +23,23 @@ _ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on the length of the sequence."""
 
 
+def has_full_attention(config: PretrainedConfig) -> bool:
+    """Whether every layer sees all earlier tokens."""
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return set(layer_types) == {"full_attention"}
+    sliding = getattr(config, "sliding_window", None) is not None
+    return not (sliding and getattr(config, "use_sliding_window", True))
+
+
 def is_llama_like(config: PretrainedConfig) -> bool:
     """Whether this forward pass is right for a model."""
-    layer_types = getattr(config, "layer_types", None) or ["full_attention"]
-    sliding = getattr(config, "sliding_window", None) and config.model_type == "mistral"
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     return (
         config.model_type in _FAMILIES
         and config.hidden_act == "silu"
         and rope in _ROPE
-        and set(layer_types) == {"full_attention"}
-        and not sliding
+        and has_full_attention(config)
     )
 
 
@@ -95,6 +101,8 @@ class Llama:
             x = x + self._attend(index, layer, self._norm(x, layer.input_norm), factors, attention)
             gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = x + layer.down(functional.silu(gate) * up)
+        if not len(batch.keep):  # the inner chunk of a prompt
+            return x.new_empty((0, len(self.embedding)), dtype=torch.float32)
         return self.head(self._norm(x[batch.keep], self.norm)).float()
 
     def _attend(

@@ -122,7 +122,7 @@ class Scheduler:
         )
         if coming < _WORTH_WAITING:
             return False
-        return coming >= self._slots.longest_match(ids, weights.serial)[1] + _WORTH_WAITING
+        return coming > self._slots.longest_match(ids, weights.serial)[1]
 
     def plan(self) -> list[tuple[Weights, list[Work]]]:
         """Return the next step: sequences by weights, those with one token first.
