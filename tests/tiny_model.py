@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,11 +116,17 @@ async def answer(engine: Engine, asked: GenerateRequest, answer: Answer | None =
     return found
 
 
-async def until(condition: object, seconds: float = 20.0) -> None:
-    """Wait for a condition (a callable) to hold."""
-    assert callable(condition)
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for a condition to hold."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nothing tells when it holds
+            await asyncio.sleep(0.002)
+
+
+async def until_idle(engine: Engine, seconds: float = 20.0) -> None:
+    """Wait until no sequence runs."""
+    async with asyncio.timeout(seconds):
+        while (await engine.info()).running:  # noqa: ASYNC110 - nothing tells when it holds
             await asyncio.sleep(0.002)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from tiny_model import POLICY, answer, request, save_tiny_model, source, torch_engine, until
 
 from rejoinder.config import ScriptedEngineConfig
 from rejoinder.engine.app import EngineHolder, engine_app
@@ -27,6 +26,16 @@ from rejoinder.errors import (
 )
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import FinishReason
+from tiny_model import (
+    POLICY,
+    answer,
+    request,
+    save_tiny_model,
+    source,
+    torch_engine,
+    until,
+    until_idle,
+)
 
 PROMPT = list(range(40, 60))
 
@@ -144,9 +153,7 @@ async def test_closing_the_iterator_frees_the_engine_within_a_moment(engine: Eng
     stream = engine.generate(request(PROMPT, max_tokens=200, logit_bias={258: -100.0}))
     await anext(stream)
     await stream.aclose()
-    async with asyncio.timeout(10):
-        while (await engine.info()).running:
-            await asyncio.sleep(0.01)
+    await until_idle(engine)
 
 
 async def test_a_cancelled_reader_frees_the_engine_too(engine: Engine):
@@ -155,9 +162,7 @@ async def test_a_cancelled_reader_frees_the_engine_too(engine: Engine):
     await asyncio.sleep(0.05)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
-    async with asyncio.timeout(10):
-        while (await engine.info()).running:
-            await asyncio.sleep(0.01)
+    await until_idle(engine)
 
 
 async def test_a_passed_deadline_is_a_timeout(engine: Engine):

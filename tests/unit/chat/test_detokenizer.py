@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ SENTENCE_PIECE = _sentence_piece()
 
 def _pieces(ids: list[int], cuts: list[int]) -> list[list[int]]:
     borders = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
-    return [ids[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [ids[a:b] for a, b in itertools.pairwise(borders)]
 
 
 def _stream(tokenizer: Tokenizer, pieces: list[list[int]]) -> tuple[list[str], str]:
@@ -112,7 +114,7 @@ def test_stop_strings_are_found_the_same_way_however_the_text_is_cut(
     stops: list[str], text: str, cuts: list[int]
 ):
     borders = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    pieces = [text[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(borders)]
     whole = _match(tuple(stops), [text])
     assert _match(tuple(stops), pieces) == whole
     assert _match(tuple(stops), list(text)) == whole

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_model import save_tiny_model
 
 from rejoinder.models.tokenizer import ModelTokenizer
+from tiny_model import save_tiny_model
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+
+from rejoinder.engine.base import ScoreRequest, VersionSource
+from rejoinder.engine.torch_engine.build import read_config
+from rejoinder.engine.torch_engine.llama import is_llama_like
+from rejoinder.errors import ConfigError, UnknownVersion
+from rejoinder.models.loading import load_model
+from rejoinder.models.tokenizer import ModelTokenizer
+from rejoinder.types import WeightsKind
 from tiny_model import (
     POLICY,
     answer,
@@ -17,14 +25,6 @@ from tiny_model import (
     source,
     torch_engine,
 )
-
-from rejoinder.engine.base import ScoreRequest, VersionSource
-from rejoinder.engine.torch_engine.build import read_config
-from rejoinder.engine.torch_engine.llama import is_llama_like
-from rejoinder.errors import ConfigError, UnknownVersion
-from rejoinder.models.loading import load_model
-from rejoinder.models.tokenizer import ModelTokenizer
-from rejoinder.types import WeightsKind
 
 CPU = torch.device("cpu")
 PROMPTS = [list(range(40, 40 + size)) for size in (3, 16, 17, 50, 90)]
@@ -66,7 +66,7 @@ async def test_sampled_and_scored_logprobs_equal_a_full_forward_pass(
     family: str, tmp_path: Path, tiny_tokenizer: ModelTokenizer
 ):
     settings = FAMILIES[family]
-    path = save_tiny_model(tmp_path, tiny_tokenizer, family.split("-")[0], **settings)
+    path = save_tiny_model(tmp_path, tiny_tokenizer, family.partition("-")[0], **settings)
     assert is_llama_like(read_config(path))
     await _assert_parity(path)
 

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tiny_model import POLICY, Answer, answer, request, torch_engine, until
 
 from rejoinder.engine.base import ScoreRequest
 from rejoinder.engine.torch_engine.engine import TorchEngine
 from rejoinder.errors import EngineBusy, EngineError, EngineTimeout
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import FinishReason
+from tiny_model import POLICY, Answer, answer, request, torch_engine, until
 
 PROMPT = list(range(40, 70))
 LONG = {"max_tokens": 200, "logit_bias": {258: -100.0}}

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from rejoinder.engine.base import ScoreRequest
+from rejoinder.models.loading import load_model
 from tiny_model import (
     POLICY,
     Answer,
@@ -17,9 +20,6 @@ from tiny_model import (
     torch_engine,
     until,
 )
-
-from rejoinder.engine.base import ScoreRequest
-from rejoinder.models.loading import load_model
 
 PROMPT = list(range(40, 70))
 NO_END = {258: -100.0}
