@@ -1,1 +1,1 @@
-"""Commands only; every one is a thin call into a role."""
+"""Commands only: what they do lives in the rooms."""

@@ -1,1 +1,1 @@
-"""Launchers: start, watch and restart roles."""
+"""Starting, watching and restarting the roles."""

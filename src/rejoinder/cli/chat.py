@@ -1,0 +1,72 @@
+"""``rejoinder chat``: a conversation in the terminal, over the API that everyone uses."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import err
+
+if TYPE_CHECKING:
+    from rejoinder.config import Config
+
+KEY_VARIABLE = "REJOINDER_API_KEY"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Talk to it")(chat)
+
+
+def chat(
+    ctx: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="Gateway (default: the one of this home).")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.7,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 512,
+) -> None:
+    """Talk to the policy. What you reply is how it learns.
+
+    /good and /bad score the last answer, /new starts a new session, /quit ends.
+    A key is taken from REJOINDER_API_KEY, where the gateway wants one.
+    """
+    from rejoinder.cli.api_client import ApiClient
+    from rejoinder.cli.conversation import Conversation, Style
+
+    config = settings_of(ctx).config
+    client = ApiClient(url or _gateway_url(config), _key())
+    model, version = client.live_version()
+    style = Style(model=model, temperature=temperature, max_tokens=max_tokens)
+    err().print(
+        f"[bold]{model}[/bold], version {'?' if version is None else version}   "
+        "[dim]/good  /bad  /new  /quit   Ctrl-C ends an answer[/dim]"
+    )
+    Conversation(client, style, system, version).run()
+
+
+def _gateway_url(config: Config) -> str:
+    """Return where this home's gateway listens: what it reports, else what is configured."""
+    from rejoinder.cli.journal import journal_file, open_journal
+
+    host, port = config.gateway.host, config.gateway.port
+    if journal_file(config).is_file():
+        with open_journal(config) as journal:
+            reports = [one for one in journal.reports() if one.role == "gateway"]
+        if reports:
+            newest = max(reports, key=lambda one: one.seen_at)
+            host, port = newest.detail["host"], newest.detail["port"]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _key() -> str | None:
+    """Return this user's key; on the gateway's own machine its first key will do."""
+    if named := os.environ.get(KEY_VARIABLE):
+        return named
+    first = os.environ.get("REJOINDER_API_KEYS", "").split(",")[0].strip()
+    return first.split(":", 2)[2] if first.count(":") >= 2 else None

@@ -1,0 +1,154 @@
+"""Checks of the system: configuration, ports, keys, database, engine, judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
+from rejoinder.cli.journal import journal_file
+from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
+from rejoinder.engine.client import HttpEngine
+from rejoinder.errors import EngineError, JudgeError, RejoinderError
+from rejoinder.gateway.auth import KEYS_VARIABLE, load_keys
+from rejoinder.judge.base import Judge, JudgeSetting
+from rejoinder.judge.factory import build_judge
+from rejoinder.launch.checks import faults
+from rejoinder.launch.ports import PortTaken, bind_port
+from rejoinder.launch.system import missing_parts
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.tokenizer import load_tokenizer
+from rejoinder.types import Judgement, Message
+
+_QUESTION = (Message("user", "What is the capital of France?"),)
+_ANSWER = Message("assistant", "The capital of France is Paris.")
+_PRAISE = (Message("user", "Perfect, thank you! That is exactly what I wanted to know."),)
+
+
+def configuration(config: Config) -> Iterator[Finding]:
+    """Rule by rule: can this configuration learn?"""
+    found = faults(config)
+    for fault in found:
+        yield fail("configuration", "cannot learn or work", fault)
+    if not found:
+        yield ok("configuration", "can serve, judge and train")
+
+
+def keys(config: Config) -> Iterator[Finding]:
+    """Who may call, and who could."""
+    count = len(load_keys(config.gateway))
+    host = config.gateway.host
+    if count:
+        yield ok("keys", f"{count} keys; gateway on {host}")
+    elif host in LOOPBACK:
+        yield ok("keys", f"none needed: the gateway is on {host}, which only this machine reaches")
+    else:
+        yield fail("keys", f"{host} without keys", f"set {KEYS_VARIABLE}=tenant:name:key")
+
+
+def ports(config: Config) -> Iterator[Finding]:
+    """The gateway's and the engine's port are free, or ours."""
+    wanted = [("gateway.port", config.gateway.host, config.gateway.port)]
+    if isinstance(config.engine, TorchEngineConfig):
+        wanted.append(("engine.port", config.engine.host, config.engine.port))
+    ours = not missing_parts(config.gateway.host, config.gateway.port)
+    for key, host, port in wanted:
+        try:
+            bind_port(host, port, key).close()
+        except PortTaken as error:
+            if ours:
+                yield ok(key, f"{port} on {host} is in use by the running system")
+            else:
+                yield fail(key, f"{port} on {host}", str(error))
+        else:
+            yield ok(key, f"{port or 'any'} on {host} is free")
+
+
+def database(config: Config) -> Iterator[Finding]:
+    """The journal opens and its file is sound."""
+    from rejoinder.journal.sql import SqlJournal
+
+    if not journal_file(config).is_file():
+        yield ok("database", f"{config.journal_url} will be made at the first start")
+        return
+    with SqlJournal(config.journal_url) as journal, journal.database.connect() as connection:
+        said = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    if said == "ok":
+        yield ok("database", f"{config.journal_url} is sound")
+    else:
+        remedy = "stop the system, keep a copy of the file, and restore it from a backup"
+        yield fail("database", str(said), remedy)
+
+
+def engine_and_judge(config: Config) -> Iterator[Finding]:
+    """The engine answers, and the judge judges one plain answer."""
+    yield from asyncio.run(_engine_and_judge(config))
+
+
+async def _engine_and_judge(config: Config) -> list[Finding]:
+    if not isinstance(config.engine, TorchEngineConfig):
+        return []
+    host = config.engine.host
+    engine = HttpEngine(f"http://{f'[{host}]' if ':' in host else host}:{config.engine.port}")
+    try:
+        info = await engine.info()
+        live = ", ".join(f"{policy}@{version}" for policy, version in info.live.items())
+        findings = [ok("engine", f"serves {live}")]
+    except EngineError:
+        findings = [warn("engine", "does not run", "start the system with `rejoinder up`")]
+    try:
+        judge = build_judge(_judge_setting(config, engine))
+        try:
+            findings.append(await _try_judge(config, judge, engine_runs=findings[0].state == "ok"))
+        finally:
+            await judge.close()
+    except RejoinderError as error:
+        findings.append(fail("judge", config.judge.kind, str(error)))
+    finally:
+        await engine.close()
+    return findings
+
+
+def _judge_setting(config: Config, engine: HttpEngine) -> JudgeSetting:
+    path = resolve_model(config.model.path)
+    return JudgeSetting(
+        config=config.judge,
+        policy=config.model.policy,
+        engine=engine,
+        tokenizer=load_tokenizer(path),
+        model_id=config.model.path,
+    )
+
+
+async def _try_judge(config: Config, judge: Judge, *, engine_runs: bool) -> Finding:
+    kind = config.judge.kind
+    remote = isinstance(config.judge, LlmJudgeConfig) and config.judge.base_url is not None
+    if kind == "feedback":
+        return ok("judge", "only explicit feedback scores answers")
+    if not engine_runs and not remote and kind != "callable":
+        return warn("judge", f"{kind}: not tried", "it needs the engine: start `rejoinder up`")
+    try:
+        await judge.check()
+        judgement = await judge.judge(_QUESTION, _ANSWER, _PRAISE)
+    except (EngineError, JudgeError) as error:
+        return fail("judge", kind, str(error))
+    return _judged(kind, judgement)
+
+
+def _judged(kind: str, judgement: Judgement) -> Finding:
+    if judgement.score is None:
+        said = judgement.votes[-1].reason if judgement.votes else "no votes"
+        return fail("judge", f"{kind}: no verdict ({judgement.why})", said)
+    text = f"{kind}: scores a praised answer {judgement.score:+d} in {judgement.seconds:.1f} s"
+    if judgement.score > 0:
+        return ok("judge", text)
+    return warn("judge", text, "a good answer should get +1: try another judge or model")
+
+
+CHECKS: dict[str, Check] = {
+    "configuration": configuration,
+    "keys": keys,
+    "ports": ports,
+    "database": database,
+    "engine": engine_and_judge,
+}

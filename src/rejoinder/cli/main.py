@@ -1,0 +1,107 @@
+"""The ``rejoinder`` command. Rooms are imported when a command needs them, so help is instant."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rejoinder import __version__
+from rejoinder.cli import chat, config, demo, doctor, policy, records, roles, status, up
+from rejoinder.cli.settings import Settings
+from rejoinder.cli.terminal import show_error
+from rejoinder.errors import RejoinderError
+
+EXIT_REFUSED = 2
+EXIT_FAULT = 1
+
+
+class _Commands(TyperGroup):
+    """Turns errors into a line and an exit code, for every command in one place."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; see ``TyperGroup``."""
+        try:
+            return super().invoke(ctx)
+        except RejoinderError as error:
+            show_error(str(error))
+            raise typer.Exit(EXIT_REFUSED) from error
+        except BrokenPipeError:  # the reader of our output has left, as `head` does
+            sys.stderr.close()
+            raise typer.Exit(EXIT_FAULT) from None
+        except Exception as error:
+            if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code"):
+                raise
+            _report_fault(ctx.obj, error)
+            raise typer.Exit(EXIT_FAULT) from error
+
+
+app = typer.Typer(
+    name="rejoinder",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Serve a model, judge its answers by the replies they get, and train it while it serves.",
+    epilog="Start with [bold]rejoinder up[/bold], then [bold]rejoinder chat[/bold].",
+)
+
+
+@app.callback()
+def common(
+    ctx: typer.Context,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", help="Configuration file (default: ./rejoinder.toml, if there)."),
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            help="Data directory (default: home of the file, REJOINDER_HOME, ~/.rejoinder)."
+        ),
+    ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version)
+    ] = False,
+) -> None:
+    """Options of every command."""
+    ctx.obj = Settings(config_file, home)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an option's callback
+    if wanted:
+        typer.echo(f"rejoinder {__version__}")
+        raise typer.Exit
+
+
+def _report_fault(settings: Settings | None, error: Exception) -> None:
+    """Write the trace of an error nobody expected to a file, and say where."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        file = (settings or Settings(None, None)).fault_log()
+        with file.open("a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {sys.argv[1:]}\n{text}\n")
+    except (
+        OSError,
+        RejoinderError,
+    ):  # no place to write to: the trace itself is better than nothing
+        sys.stderr.write(text)
+        return
+    show_error(f"unexpected fault: {type(error).__name__}: {error}; the trace is in {file}")
+
+
+up.add_to(app)
+chat.add_to(app)
+status.add_to(app)
+app.add_typer(policy.app, name="policy", rich_help_panel="Look and decide")
+app.add_typer(records.app, name="records", rich_help_panel="Look and decide")
+app.add_typer(config.app, name="config", rich_help_panel="Set up")
+doctor.add_to(app)
+demo.add_to(app)
+roles.add_to(app)

@@ -1,0 +1,167 @@
+"""``rejoinder policy list | show | rollback | export``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rejoinder.cli.journal import open_journal
+from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import age, err, out
+
+if TYPE_CHECKING:
+    from rejoinder.config import Config
+    from rejoinder.journal.base import PolicyVersion
+    from rejoinder.journal.sql import SqlJournal
+
+app = typer.Typer(no_args_is_help=True, help="See a policy's versions, go back, take one along.")
+
+_STATE_STYLES = {"live": "bold green", "rejected": "red", "orphaned": "yellow"}
+PolicyName = Annotated[str | None, typer.Option("--policy", help="(default: model.policy)")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+
+
+@app.command(name="list")
+def list_versions(ctx: typer.Context, policy: PolicyName = None, as_json: AsJson = False) -> None:
+    """List the versions of a policy."""
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
+        versions = _versions(journal, config, policy)
+    if as_json:
+        out().print_json(json.dumps([_plain(version) for version in versions]))
+        return
+    _print_table(versions)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    version: Annotated[int, typer.Argument(help="Number of the version.")],
+    policy: PolicyName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one version: where it comes from, its files and its figures."""
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
+        found = _find(_versions(journal, config, policy), version)
+    if as_json:
+        out().print_json(json.dumps(_plain(found)))
+        return
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in _plain(found).items():
+        if name == "metrics":
+            for metric, figure in value.items():
+                table.add_row(metric, _figure(figure))
+        else:
+            table.add_row(name, "-" if value is None else str(value))
+    out().print(table)
+
+
+@app.command()
+def rollback(
+    ctx: typer.Context,
+    version: Annotated[int, typer.Argument(help="Number of the version to serve again.")],
+    policy: PolicyName = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Let samples trained after that version train again.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Serve an earlier version again and go on learning from there, in a new lineage."""
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
+        versions = _versions(journal, config, policy)
+        target = _find(versions, version)
+        live = next((one.version for one in versions if one.state == "live"), None)
+        if not yes:
+            question = f"Serve version {version} of {target.policy} instead of version {live}?"
+            typer.confirm(question, abort=True)
+        lineage = journal.rollback(target.policy, version, replay=replay)
+    err().print(
+        f"version {version} is live; engines take it up within seconds. "
+        f"The next step continues from it (lineage {lineage.lineage_id})"
+    )
+
+
+@app.command()
+def export(
+    ctx: typer.Context,
+    directory: Annotated[Path, typer.Argument(help="New or empty directory.")],
+    version: Annotated[
+        int | None, typer.Option(help="Number of the version (default: the live one).")
+    ] = None,
+    policy: PolicyName = None,
+) -> None:
+    """Write a version as a Hugging Face model directory or a PEFT adapter."""
+    from rejoinder.policy.export import export_version
+
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
+        versions = _versions(journal, config, policy)
+    if version is None:
+        found = next(one for one in versions if one.state == "live")
+    else:
+        found = _find(versions, version)
+    export_version(found, directory)
+    err().print(f"version {found.version} of {found.policy} ({found.kind}) is in {directory}")
+
+
+def _versions(journal: SqlJournal, config: Config, policy: str | None) -> list[PolicyVersion]:
+    from rejoinder.errors import JournalError
+
+    name = policy or config.model.policy
+    versions = journal.versions(name)
+    if not versions:
+        known = ", ".join(sorted({live.policy for live in journal.live_versions()})) or "none"
+        raise JournalError(f"there is no policy {name!r} (there are: {known})")
+    return versions
+
+
+def _find(versions: list[PolicyVersion], number: int) -> PolicyVersion:
+    from rejoinder.errors import JournalError
+
+    for version in versions:
+        if version.version == number:
+            return version
+    newest = versions[-1]
+    raise JournalError(f"{newest.policy} has no version {number} (0 to {newest.version})")
+
+
+def _plain(version: PolicyVersion) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(version)
+
+
+def _print_table(versions: list[PolicyVersion]) -> None:
+    import time
+
+    from rich.table import Table
+
+    names = ("mean_score", "loss", "grad_norm", "learning_rate")
+    table = Table("version", "state", "step", "parent", "age", "files", *names, box=None)
+    for version in reversed(versions):
+        style = _STATE_STYLES.get(version.state, "")
+        state = f"[{style}]{version.state}[/{style}]" if style else str(version.state)
+        files = ("checkpoint" if version.checkpoint_uri else "weights") if version.files else "-"
+        table.add_row(
+            str(version.version),
+            state,
+            "-" if version.step is None else str(version.step),
+            "-" if version.parent is None else str(version.parent),
+            age(max(0.0, time.time() - version.created_at)),
+            files,
+            *(_figure(version.metrics.get(name)) for name in names),
+        )
+    out().print(table)
+
+
+def _figure(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

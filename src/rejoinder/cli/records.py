@@ -1,0 +1,102 @@
+"""``rejoinder records export | size | retain``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rejoinder.cli.journal import open_journal
+from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import err, out, show_note, size
+
+if TYPE_CHECKING:
+    from rejoinder.types import Json
+
+app = typer.Typer(no_args_is_help=True, help="Export what was recorded, see its size, delete it.")
+
+
+@app.command()
+def export(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="JSONL file to write; - for standard output.")],
+    since: Annotated[
+        str | None, typer.Option(help="Id of the last exported turn: append what came after it.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Only this policy.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+) -> None:
+    """Write conversations, verdicts and mean scores per step as JSON lines."""
+    with open_journal(settings_of(ctx).config) as journal:
+        target = sys.stdout.buffer if str(file) == "-" else file
+        report = journal.export_records(target, since, policy, tenant)
+    err().print(f"{report['turns']} turns and {report['steps']} steps exported")
+    if report["last"]:
+        show_note(f"go on later with --since {report['last']}")
+
+
+@app.command(name="size")
+def show_size(ctx: typer.Context) -> None:
+    """Show how much space each part of the journal and the weights take."""
+    from rich.table import Table
+
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
+        report = journal.size_report()
+    table = Table("table", "rows", "size", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, part in sorted(report["tables"].items(), key=lambda item: -(item[1]["bytes"] or 0)):
+        held = "" if part["bytes"] is None else size(part["bytes"])
+        table.add_row(name, str(part["rows"]), held)
+    out().print(table)
+    out().print(f"journal  {size(report['bytes'])} in {config.journal_url}")
+    out().print(
+        f"weights  {size(_directory_bytes(config.versions_path))} in {config.versions_path}"
+    )
+
+
+@app.command()
+def retain(
+    ctx: typer.Context,
+    keep_days: Annotated[
+        float | None, typer.Option(min=0.0, help="(default: journal.keep_days)")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="(default: journal.max_bytes)")
+    ] = None,
+) -> None:
+    """Delete ended conversations beyond the configured age or size, oldest first.
+
+    What may still be judged or trained stays.
+    """
+    from rejoinder.errors import ConfigError
+
+    config = settings_of(ctx).config
+    keep_days = config.journal.keep_days if keep_days is None else keep_days
+    max_bytes = config.journal.max_bytes if max_bytes is None else max_bytes
+    if keep_days is None and max_bytes is None:
+        raise ConfigError(
+            "there is no limit to apply: set journal.keep_days or journal.max_bytes, or give "
+            "--keep-days or --max-bytes"
+        )
+    with open_journal(config) as journal:
+        report = journal.apply_retention(keep_days, max_bytes)
+    _show_deleted(report)
+
+
+def _show_deleted(report: Json) -> None:
+    sessions, turns = report["sessions"], report["turns"]
+    for reason in ("age", "size"):
+        out().print(f"{sessions[reason]} sessions, {turns[reason]} turns deleted for {reason}")
+    out().print(f"{size(report['bytes'])} in use")
+    if report["above_limit"]:
+        show_note(
+            "still above the limit: the rest is open, waits for its judge, or may still train"
+        )
+
+
+def _directory_bytes(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())

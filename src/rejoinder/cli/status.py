@@ -1,0 +1,74 @@
+"""``rejoinder status``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rejoinder.cli.journal import open_journal
+from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import out
+
+if TYPE_CHECKING:
+    from rejoinder.config import Config
+    from rejoinder.journal.sql import SqlJournal
+    from rejoinder.types import Json
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Look and decide")(status)
+
+
+def status(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between refreshes.")] = 2.0,
+) -> None:
+    """Show at a glance whether the policy is learning, and what to do if not."""
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
+        if as_json:
+            _print_json(journal, config, every if watch else None)
+        elif watch:
+            _watch(journal, config, every)
+        else:
+            from rejoinder.cli.status_view import status_screen
+
+            out().print(status_screen(_document(journal, config)))
+
+
+def _document(journal: SqlJournal, config: Config) -> Json:
+    from rejoinder.cli.advice import next_steps
+
+    document = journal.status(config.model.policy, config.trainer.max_staleness)
+    return document | {"next": next_steps(document)}
+
+
+def _print_json(journal: SqlJournal, config: Config, every: float | None) -> None:
+    """Print the document once, or as one line each time."""
+    while True:
+        sys.stdout.write(json.dumps(_document(journal, config), default=str) + "\n")
+        sys.stdout.flush()
+        if every is None:
+            return
+        time.sleep(every)
+
+
+def _watch(journal: SqlJournal, config: Config, every: float) -> None:
+    from rich.live import Live
+
+    from rejoinder.cli.status_view import status_screen
+
+    try:
+        with Live(console=out(), auto_refresh=False, screen=out().is_terminal) as live:
+            while True:
+                live.update(status_screen(_document(journal, config)), refresh=True)
+                time.sleep(every)
+    except KeyboardInterrupt:  # the way to end it
+        return

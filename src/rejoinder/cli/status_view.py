@@ -1,0 +1,194 @@
+"""The status document on one screen, and as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rejoinder.cli.advice import next_steps
+from rejoinder.cli.terminal import age, size
+from rejoinder.types import Json
+
+WORD_STYLES = {
+    "learning": "bold green",
+    "collecting": "bold cyan",
+    "no traffic": "bold cyan",
+    "stalled": "bold red",
+    "no judge": "bold red",
+    "no trainer": "bold red",
+}
+_SCORE_STYLES = {"+1": "green", "0": "white", "-1": "red", "none": "yellow"}
+_BAR = 18
+_METRICS = ("loss", "grad_norm", "learning_rate", "kl", "clip_fraction", "logprob_difference")
+"""Of the last step, where the trainer reports them; the first ones found are shown."""
+_SHOWN_METRICS = 4
+
+
+def status_line(document: Json) -> Text:
+    """Return the one line that ``rejoinder up`` keeps at the bottom."""
+    learning, live = document["learning"], document["live"]
+    word = learning["word"]
+    parts = [Text(f"● {word}", style=WORD_STYLES.get(word, "bold"))]
+    if live is not None:
+        parts.append(Text(f"version {live['version']}"))
+    parts.append(Text(f"{_progress_text(document)} samples"))
+    parts.append(Text(f"{document['turns']['total']} turns"))
+    absent = sorted({role["role"] for role in document["roles"] if not role["fresh"]})
+    fresh = {role["role"] for role in document["roles"] if role["fresh"]}
+    gone = [name for name in absent if name not in fresh]
+    if gone:
+        parts.append(Text("away: " + ", ".join(gone), style="yellow"))
+    parts.append(Text(learning["reason"], style="dim"))
+    line = Text("  ").join(parts)
+    line.no_wrap = True
+    line.overflow = "ellipsis"
+    return line
+
+
+def status_screen(document: Json) -> RenderableType:
+    """Return the whole document as panels that fit one screen."""
+    return Group(
+        _learning(document),
+        Columns([_turns(document), _verdicts(document), _step(document)], expand=True, equal=True),
+        _roles(document),
+        *_footer(document),
+    )
+
+
+def _learning(document: Json) -> Panel:
+    learning, live = document["learning"], document["live"]
+    word = learning["word"]
+    style = WORD_STYLES.get(word, "bold")
+    samples = document["samples"]
+    needed = samples["needed"]
+    bar = ProgressBar(total=needed or 1, completed=min(samples["ready"], needed or 1), width=32)
+    row = Table.grid(padding=(0, 1))
+    row.add_row("next step", bar if needed else "", f"{_progress_text(document)} samples")
+    version = "-" if live is None else f"version {live['version']} since {age(live['since_s'])}"
+    trained, dropped = samples["trained"], samples["dropped"]
+    facts = f"{version}   {document['training']['steps']} steps, {trained} samples trained"
+    if dropped:
+        facts += f"   dropped: {_counts(dropped)}"
+    head = Text.assemble((word.upper(), style), "  ", learning["reason"])
+    return Panel(
+        Group(head, row, Text(facts)), title=f"policy {document['policy']}", border_style=style
+    )
+
+
+def _progress_text(document: Json) -> str:
+    samples = document["samples"]
+    return f"{samples['ready']}/{samples['needed'] if samples['needed'] is not None else '?'}"
+
+
+def _turns(document: Json) -> Panel:
+    turns = document["turns"]
+    table = _figures({**turns["states"]})
+    fates = _figures(turns["fates"], style="dim")
+    kinds = Text(f"{turns['main']} main, {turns['side']} side")
+    return Panel(Group(kinds, table, fates), title=f"{turns['total']} turns")
+
+
+def _verdicts(document: Json) -> Panel:
+    verdicts, queue = document["verdicts"], document["judge"]
+    scores = verdicts["scores"]
+    most = max(scores.values()) or 1
+    table = Table.grid(padding=(0, 1))
+    for name, style in _SCORE_STYLES.items():
+        bar = ProgressBar(total=most, completed=scores[name], width=_BAR, complete_style=style)
+        table.add_row(name, bar, str(scores[name]))
+    lines: list[RenderableType] = [table]
+    coverage = "-" if queue["coverage"] is None else f"{queue['coverage']:.0%}"
+    oldest = "" if queue["oldest_s"] is None else f", oldest {age(queue['oldest_s'])}"
+    lines.append(Text(f"coverage {coverage}, {queue['queued']} queued{oldest}"))
+    if verdicts["no_verdict"]:
+        lines.append(Text(f"no verdict: {_counts(verdicts['no_verdict'])}", style="yellow"))
+    return Panel(Group(*lines), title="verdicts")
+
+
+def _step(document: Json) -> Panel:
+    last = document["training"]["last"]
+    if last is None:
+        return Panel(Text("none yet", style="dim"), title="last step")
+    table = Table.grid(padding=(0, 1))
+    score = last["mean_score"]
+    table.add_row("made", f"version {last['version']}, {age(last['ago_s'])} ago")
+    table.add_row("took", f"{last['seconds']:.1f} s, {last['samples']} samples")
+    table.add_row("mean score", "-" if score is None else f"{score:+.2f}")
+    metrics: Json = last["metrics"]
+    for name in [name for name in _METRICS if name in metrics][:_SHOWN_METRICS]:
+        table.add_row(name.replace("_", " "), f"{metrics[name]:.4g}")
+    return Panel(table, title=f"step {last['step']}")
+
+
+def _roles(document: Json) -> Panel:
+    table = Table(box=None, pad_edge=False, expand=True)
+    for name in ("role", "state", "seen", "serves", "last error"):
+        table.add_column(name, no_wrap=name != "last error", ratio=3 if name == "last error" else 1)
+    for role in _newest(document["roles"]):
+        style = "" if role["fresh"] else "yellow"
+        state = role["state"] if role["fresh"] else f"gone ({role['state']})"
+        error = role["last_error"] or ""
+        if error:
+            error = f"{_short(error)} ({age(role['last_error_s'])} ago)"
+        table.add_row(
+            role["role"],
+            Text(state, style=style),
+            f"{age(role['seen_s'])} ago",
+            _serves(role),
+            error,
+        )
+    return Panel(table, title="roles")
+
+
+def _newest(roles: Iterable[Json]) -> list[Json]:
+    """Return the living instances, and of a role without any the one seen last."""
+    roles = sorted(roles, key=lambda role: (role["role"], role["seen_s"]))
+    living = [role for role in roles if role["fresh"] and role["state"] != "stopped"]
+    shown = {role["role"] for role in living}
+    for role in roles:
+        if role["role"] not in shown:
+            shown.add(role["role"])
+            living.append(role)
+    return sorted(living, key=lambda role: str(role["role"]))
+
+
+def _serves(role: Json) -> str:
+    live = role["detail"].get("live")
+    if isinstance(live, Mapping):
+        return ", ".join(f"{policy}@{version}" for policy, version in live.items())
+    return ""
+
+
+def _footer(document: Json) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    if document["external"]:
+        places = ", ".join(document["external"])
+        lines.append(Text(f"conversations leave this machine: {places}", style="bold yellow"))
+    steps = document.get("next", next_steps(document))
+    lines += [Text.assemble(("next: ", "bold"), step) for step in steps]
+    lines.append(Text(f"journal {size(document['journal']['bytes'])}", style="dim"))
+    return lines
+
+
+def _figures(counts: Mapping[str, int], style: str = "") -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right")
+    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+        table.add_row(Text(str(count), style=style), Text(name.replace("_", " "), style=style))
+    return table
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in ordered)
+
+
+def _short(text: str, limit: int = 100) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

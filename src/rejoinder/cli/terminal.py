@@ -1,0 +1,47 @@
+"""The terminal as all commands use it: one console for results, one for messages."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rich.console import Console
+from rich.text import Text
+
+
+@cache
+def out() -> Console:
+    """Results, on standard output."""
+    return Console(highlight=False)
+
+
+@cache
+def err() -> Console:
+    """Messages, on standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def show_error(message: str) -> None:
+    """Print an error as a person should see it: what is wrong and what to change."""
+    err().print(Text("error: ", style="bold red") + Text(message), soft_wrap=True)
+
+
+def show_note(message: str) -> None:
+    """Print a remark that is no result."""
+    err().print(Text(message, style="dim"), soft_wrap=True)
+
+
+def age(seconds: float) -> str:
+    """Return a time span in the largest unit that suits."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,151 @@
+"""Refuse early: configurations that cannot learn or cannot work do not start (rule 10).
+
+Only what the configuration and the environment say is looked at: no model is loaded and nobody is
+called, so ``config show`` answers at once. ``doctor`` tries the rest.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rejoinder.config import (
+    CallableJudgeConfig,
+    Config,
+    LlmJudgeConfig,
+    PluginJudgeConfig,
+    ScriptedEngineConfig,
+    TorchEngineConfig,
+)
+from rejoinder.errors import ConfigError
+
+TRACKER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
+
+
+def faults(config: Config) -> list[str]:
+    """Return why a configuration cannot learn or work, one line each; empty if it can."""
+    return [fault for check in _CHECKS for fault in check(config)]
+
+
+def refuse_faults(config: Config) -> None:
+    """Raise what ``faults`` finds.
+
+    Raises:
+        ConfigError: all faults, a line each.
+    """
+    found = faults(config)
+    if found:
+        raise ConfigError("this configuration cannot work:\n" + "\n".join(f"  {f}" for f in found))
+
+
+def _gateway(config: Config) -> Iterator[str]:
+    from rejoinder.gateway.auth import load_keys
+
+    yield from _refusal(lambda: load_keys(config.gateway))
+    engine = config.engine
+    if (
+        isinstance(engine, TorchEngineConfig)
+        and config.gateway.port == engine.port != 0
+        and config.gateway.host == engine.host
+    ):
+        yield f"gateway.port and engine.port are both {engine.port}: change one of them"
+
+
+def _engine(config: Config) -> Iterator[str]:
+    if isinstance(config.engine, ScriptedEngineConfig):
+        yield (
+            "engine.kind = 'scripted' answers with fixed text, so nothing can be learnt: set it to "
+            "'torch' (`rejoinder gateway` alone serves a scripted engine, for tests)"
+        )
+        return
+    if config.engine.cache_slots < config.engine.max_running:
+        yield (
+            f"engine.cache_slots = {config.engine.cache_slots} cannot hold engine.max_running = "
+            f"{config.engine.max_running} sequences: raise cache_slots"
+        )
+
+
+def _judge(config: Config) -> Iterator[str]:
+    judge = config.judge
+    if isinstance(judge, LlmJudgeConfig):
+        if judge.quorum is not None and judge.quorum > judge.votes:
+            yield (
+                f"judge.quorum = {judge.quorum} can never be reached with judge.votes = "
+                f"{judge.votes}: lower the quorum"
+            )
+        if judge.base_url is not None:
+            from rejoinder.judge.endpoint import EndpointCompleter
+
+            yield from _refusal(lambda: EndpointCompleter(judge))
+    elif isinstance(judge, CallableJudgeConfig):
+        yield from _importable("judge.target", judge.target)
+    elif isinstance(judge, PluginJudgeConfig):
+        from importlib.metadata import entry_points
+
+        from rejoinder.judge.factory import ENTRY_POINTS
+
+        if judge.name not in entry_points(group=ENTRY_POINTS).names:
+            yield f"judge.name: no installed package offers the judge {judge.name!r}"
+
+
+def _trainer(config: Config) -> Iterator[str]:
+    from rejoinder.algorithms.registry import build_algorithm
+
+    trainer = config.trainer
+    yield from _refusal(lambda: build_algorithm(trainer))
+    if trainer.loss.icepop_low >= trainer.loss.icepop_high:
+        yield "trainer.loss.icepop_low must be below icepop_high: every token would be left out"
+    if trainer.schedule != "constant" and trainer.warmup_steps >= trainer.schedule_steps:
+        yield (
+            "trainer.warmup_steps must be below trainer.schedule_steps: the learning rate would "
+            "reach zero before it is warm"
+        )
+    if trainer.lora is not None and not trainer.lora.targets:
+        yield "trainer.lora.targets is empty, so no weight would train: name at least one module"
+    for tracker in trainer.trackers:
+        if importlib.util.find_spec(TRACKER_PACKAGES[tracker]) is None:
+            yield (
+                f"trainer.trackers: {tracker} is not installed: run `pip install "
+                f"'rejoinder[{tracker}]'`, or take it out of the list"
+            )
+
+
+def _evaluation(config: Config) -> Iterator[str]:
+    evaluation = config.evaluation
+    if not evaluation.every:
+        return
+    if evaluation.prompts and not Path(evaluation.prompts).expanduser().is_file():
+        yield f"evaluation.prompts: there is no file {evaluation.prompts}"
+    if evaluation.scorer:
+        yield from _importable("evaluation.scorer", evaluation.scorer)
+
+
+def _importable(key: str, target: str) -> Iterator[str]:
+    module = target.partition(":")[0]
+    try:
+        found = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        found = False
+    if not found:
+        yield (
+            f"{key}: there is no module {module!r}: start from the directory that holds it, or "
+            "install its package"
+        )
+
+
+def _refusal(attempt: Callable[[], object]) -> Iterator[str]:
+    """Yield what a room's own check says, so that each rule is written once."""
+    try:
+        attempt()
+    except ConfigError as error:
+        yield str(error)
+
+
+_CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
+    _gateway,
+    _engine,
+    _judge,
+    _trainer,
+    _evaluation,
+)

@@ -1,0 +1,80 @@
+"""What the data directory holds beside the journal: the lock, the running configuration, logs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rejoinder.config import Config
+from rejoinder.errors import RejoinderError
+from rejoinder.launch.toml import config_toml
+
+PRIVATE = 0o700
+"""Conversations are their owner's: nobody else may list or read the directory."""
+
+
+def ensure_home(config: Config) -> Path:
+    """Create the data directory, readable by its owner only.
+
+    Raises:
+        RejoinderError: it cannot be created or written; the message names it.
+    """
+    home = config.home_path
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        run_path(config).mkdir(exist_ok=True, mode=PRIVATE)
+        logs_path(config).mkdir(exist_ok=True, mode=PRIVATE)
+    except OSError as error:
+        raise RejoinderError(
+            f"the data directory {home} cannot be used: {error.strerror}; choose another with "
+            "home, --home or REJOINDER_HOME"
+        ) from error
+    return home
+
+
+def run_path(config: Config) -> Path:
+    """Directory of files that matter only while the system runs."""
+    return config.home_path / "run"
+
+
+def logs_path(config: Config) -> Path:
+    """Directory of the roles' logs."""
+    return config.home_path / "logs"
+
+
+def freeze_config(config: Config) -> Path:
+    """Write the resolved configuration where restarted roles read it.
+
+    Roles must agree for as long as the system runs: an edit of the user's file takes effect at
+    the next start of the whole, never in whichever role happens to be restarted.
+    """
+    target = run_path(config) / "config.toml"
+    partial = target.with_suffix(f".{os.getpid()}.new")
+    partial.write_text(config_toml(config), "utf-8")
+    partial.replace(target)
+    return target
+
+
+@contextlib.contextmanager
+def home_lock(config: Config) -> Iterator[None]:
+    """Hold the data directory for one ``rejoinder up``; the kernel lets go of it at any end.
+
+    Raises:
+        RejoinderError: another one runs; the message says which.
+    """
+    with (run_path(config) / "up.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise RejoinderError(
+                f"`rejoinder up` runs already with {config.home_path} (process "
+                f"{file.read().strip() or 'unknown'}): stop it, or give this one another --home"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

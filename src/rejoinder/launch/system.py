@@ -1,0 +1,191 @@
+"""The whole system on one machine: what ``rejoinder up`` runs and the demonstration talks to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from rejoinder.config import Config
+from rejoinder.errors import RejoinderError
+from rejoinder.launch.base import RoleEnded, RoleRunning, RoleSpec
+from rejoinder.launch.checks import refuse_faults
+from rejoinder.launch.home import ensure_home, freeze_config, home_lock, logs_path
+from rejoinder.launch.local import LocalLauncher
+from rejoinder.launch.plan import bind_all
+from rejoinder.launch.prepare import prepare
+from rejoinder.models.embedded import resolve_model
+
+GRACE_S = 45.0
+"""Longer than a gateway lets answers finish, and than a training step on a laptop takes."""
+REFUSED = 2
+"""Exit code of a role that says it can never work as configured."""
+TRIES_AT_START = 3
+_POLL_S = 0.2
+_PROBE_S = 2.0
+
+
+class LocalSystem:
+    """Four roles with their ports, from start to end. To be used in a ``with`` statement.
+
+    Entering refuses what cannot work, takes the data directory and binds all ports; ``start``
+    prepares and starts; leaving stops what was started.
+
+    Raises:
+        RejoinderError: on entering: a fault of the configuration, a directory or port in use.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        """With the ports really bound, once entered."""
+        self._lock = home_lock(config)
+        self._roles: list[RoleSpec] = []
+        self._launcher: LocalLauncher | None = None
+
+    def __enter__(self) -> LocalSystem:
+        refuse_faults(self.config)
+        ensure_home(self.config)
+        self._lock.__enter__()
+        try:
+            self.config, self._roles = bind_all(self.config)
+        except BaseException as error:
+            self._lock.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            for role in self._roles:
+                if role.listener is not None:
+                    role.listener.close()
+            self._lock.__exit__(kind, error, trace)
+
+    @property
+    def address(self) -> str:
+        """Where the API is: ``http://host:port``."""
+        host = self.config.gateway.host
+        named = f"[{host}]" if ":" in host else host
+        return f"http://{named}:{self.config.gateway.port}"
+
+    def start(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Prepare journal and model, then start the roles.
+
+        Args:
+            say: told what is being waited for.
+
+        Raises:
+            RejoinderError: the model or the journal cannot be used.
+        """
+        say(f"preparing the model {self.config.model.path!r}")
+        model = fetch_model(self.config.model.path)
+        say("preparing the journal")
+        prepare(self.config, model)
+        self._launcher = LocalLauncher(freeze_config(self.config), logs_path(self.config))
+        self._launcher.start(self._roles)
+
+    def watch(self) -> list[RoleEnded]:
+        """Restart what died; returns what ended since the last call.
+
+        Raises:
+            RejoinderError: a role refuses to start or keeps dying at its start.
+        """
+        ended = self._started().watch()
+        for event in ended:
+            self._give_up_on(event)
+        return ended
+
+    def running(self) -> list[RoleRunning]:
+        """Return the state of every role."""
+        return self._started().running()
+
+    def wait_until_ready(
+        self, say: Callable[[str], None], keep_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Return when the gateway serves, or when ``keep_on`` says no.
+
+        Raises:
+            RejoinderError: a role cannot start.
+        """
+        next_probe = 0.0
+        while keep_on():
+            self.watch()
+            if time.monotonic() >= next_probe:
+                missing = missing_parts(self.config.gateway.host, self.config.gateway.port)
+                if not missing:
+                    return
+                say("starting: " + "; ".join(missing))
+                next_probe = time.monotonic() + _POLL_S * 2
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """End all roles in order; called again while that lasts, by force."""
+        if self._launcher is not None:
+            self._launcher.stop(GRACE_S)
+
+    def _started(self) -> LocalLauncher:
+        if self._launcher is None:
+            raise RuntimeError("start() comes first")
+        return self._launcher
+
+    def _give_up_on(self, event: RoleEnded) -> None:
+        """Raise where restarting a role is pointless: it has never worked and says so."""
+        refused = event.exit_code == REFUSED and event.lives == 1
+        if not refused and not (event.lives >= TRIES_AT_START and self._never_ready(event)):
+            return
+        log_file = self._started().log_of(event.name)
+        said = log_file.last_line().removeprefix("error: ") or event.cause
+        raise RejoinderError(f"the {event.name} cannot start: {said} (log: {log_file.path})")
+
+    def _never_ready(self, event: RoleEnded) -> bool:
+        return event.lives == TRIES_AT_START and event.lived_s < _PROBE_S * TRIES_AT_START
+
+
+def fetch_model(path: str) -> Path:
+    """Return a model's directory, converting or downloading it in a process of its own if need be.
+
+    A conversion needs PyTorch and a gigabyte of memory, which this process would never give back.
+
+    Raises:
+        ConfigError: nothing can be found under this name.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(resolve_model, path).result()
+
+
+def missing_parts(host: str, port: int) -> Sequence[str]:
+    """Ask a gateway what it lacks to serve; empty where it is ready."""
+    try:
+        with _connection(host, port) as connection:
+            connection.request("GET", "/readyz")
+            response = connection.getresponse()
+            body = response.read()
+            if response.status == http.client.OK:
+                return []
+            missing = json.loads(body)["missing"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return ["the gateway does not answer yet"]
+    return [f"{part}: {problem}" for part, problem in missing.items()]
+
+
+@contextmanager
+def _connection(host: str, port: int) -> Iterator[http.client.HTTPConnection]:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
+    connection = http.client.HTTPConnection(reachable, port, timeout=_PROBE_S)
+    try:
+        yield connection
+    finally:
+        connection.close()
