@@ -123,16 +123,6 @@ class ChatClient:
             found: Json = await response.json()
             return found
 
-    async def is_ready(self) -> bool:
-        """Whether the gateway says that requests can be served and recorded.
-
-        Raises:
-            OSError: nothing listens there.
-        """
-        assert self._session is not None, "use `async with`"
-        async with self._session.get("/readyz") as response:
-            return response.status == 200
-
     async def _ask(self, messages: ChatMessages, ask: Ask) -> Reply:
         assert self._session is not None, "use `async with`"
         started = time.monotonic()

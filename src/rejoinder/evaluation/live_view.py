@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from rejoinder.evaluation.demo import Snapshot
+from rejoinder.evaluation.run import Snapshot
 from rejoinder.evaluation.statistics import Share
 
 LINE_EVERY_S = 30.0

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
-from rejoinder.evaluation.demo import DemoResult
 from rejoinder.evaluation.measure import Measurement
+from rejoinder.evaluation.run import DemoResult
 from rejoinder.evaluation.settings import DemoSettings
 from rejoinder.evaluation.statistics import Share
 from rejoinder.types import Json
@@ -68,6 +68,7 @@ def seed_summary(result: DemoResult, settings: DemoSettings) -> Json:
     low, high = settings.drift_band
     return {
         "seed": result.seed,
+        "heldout": result.after.satisfied.of,
         "before": round(result.before.satisfied.value, 4),
         "before_interval": _rounded(result.before.satisfied.interval),
         "after": round(result.after.satisfied.value, 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rejoinder.config import (
     Config,
@@ -48,13 +49,15 @@ class DemoSettings:
     """Where the mean log-probability per token of the new answers under the start weights must
     lie: lower is text the start model would not write, higher is one phrase for everything."""
 
-    def config(self, home: str, gateway_port: int, engine_port: int, seed: int) -> Config:
-        """Return the system's configuration for one run."""
+    def config(self, base: Config, home: Path, seed: int) -> Config:
+        """Return the system's configuration for one run: the model and engine of ``base``."""
+        engine = base.engine if isinstance(base.engine, TorchEngineConfig) else TorchEngineConfig()
         return Config(
-            home=home,
-            gateway=GatewayConfig(port=gateway_port),
-            engine=TorchEngineConfig(
-                port=engine_port, max_running=max(self.people, self.measure_at_once)
+            home=str(home),
+            model=base.model,
+            gateway=GatewayConfig(port=0),
+            engine=engine.model_copy(
+                update={"port": 0, "max_running": max(self.people, self.measure_at_once)}
             ),
             judge=LikelihoodJudgeConfig(),
             trainer=TrainerConfig(
@@ -68,3 +71,6 @@ class DemoSettings:
                 loss=LossConfig(kl_coefficient=self.kl_coefficient),
             ),
         )
+
+
+DEFAULT = DemoSettings()

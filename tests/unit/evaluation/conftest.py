@@ -65,9 +65,6 @@ class FakeGateway:
         event = {"id": number, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
         await stream.write(f"data: {json.dumps(event)}\n\n".encode())
 
-    async def ready(self, _request: web.Request) -> web.Response:
-        return web.json_response({}, status=self.status)
-
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[FakeGateway]:
@@ -75,7 +72,6 @@ async def gateway() -> AsyncIterator[FakeGateway]:
     fake = FakeGateway()
     app = web.Application()
     app.router.add_post("/v1/chat/completions", fake.chat)
-    app.router.add_get("/readyz", fake.ready)
     async with TestServer(app) as server:
         fake.url = str(server.make_url("")).rstrip("/")
         yield fake
