@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import random
 import statistics
@@ -20,6 +19,7 @@ from typing import Any
 
 import orjson
 import uvloop
+
 from gateway_process import GatewayProcess
 from http_load import Connection, Reply
 
@@ -27,11 +27,39 @@ CHAT = "/v1/chat/completions"
 CLIENTS = 64
 OPEN_RATE = 200.0
 TURNS = 4
-SHORT_ANSWER = "The answer is short, so that requests and not tokens are measured."
-WORDS = (
-    "the quick brown fox jumps over a lazy dog while seventeen engineers discuss tokenizers and "
-    "rendering of long agent histories with tools files tests errors and logs"
-).split()
+WORDS = tuple(
+    [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "a",
+        "lazy",
+        "dog",
+        "while",
+        "seventeen",
+        "engineers",
+        "discuss",
+        "tokenizers",
+        "and",
+        "rendering",
+        "of",
+        "long",
+        "agent",
+        "histories",
+        "with",
+        "tools",
+        "files",
+        "tests",
+        "errors",
+        "and",
+        "logs",
+    ]
+)
+LONG_ANSWER = " ".join(WORDS * 12)
+"""About 340 tokens."""
 
 
 @dataclass(slots=True)
@@ -70,41 +98,47 @@ def words(rng: random.Random, count: int) -> str:
     return " ".join(rng.choices(WORDS, k=count))
 
 
-class Conversation:
-    """One client's growing conversation with a history of a given size."""
+def message(role: str, content: str) -> bytes:
+    """Return one message as JSON."""
+    return orjson.dumps({"role": role, "content": content})
 
-    def __init__(self, rng: random.Random, tokens: int, *, stream: bool, max_tokens: int) -> None:
+
+def history(rng: random.Random, tokens: int) -> bytes:
+    """Return a conversation of about ``tokens`` tokens: a system text and what was said so far."""
+    system = min(tokens // 2, 2000)
+    made = [message("system", words(rng, system))]
+    for _ in range(max(0, tokens - system - 150) // 400):
+        made += [message("user", words(rng, 200)), message("assistant", words(rng, 200))]
+    return b",".join(made)
+
+
+class Conversation:
+    """A conversation that goes on from a history. Bodies are joined from bytes: load is cheap."""
+
+    def __init__(self, rng: random.Random, base: bytes, *, stream: bool, max_tokens: int) -> None:
         self._rng = rng
-        self._stream = stream
-        self._max_tokens = max_tokens
-        self._messages = [{"role": "system", "content": words(rng, min(tokens // 4, 2000))}]
-        left = tokens - min(tokens // 4, 2000)
-        while left > 400:  # what was said before, in messages of an agent's size
-            self._messages += [
-                {"role": "user", "content": words(rng, 200)},
-                {"role": "assistant", "content": words(rng, 200)},
-            ]
-            left -= 400
+        self._messages = base
+        self._tail = b'],"max_tokens":%d%b}' % (max_tokens, b',"stream":true' if stream else b"")
 
     def body(self) -> bytes:
-        """Return the next request."""
-        self._messages.append({"role": "user", "content": words(self._rng, 25)})
-        made: dict[str, Any] = {
-            "model": "default", "messages": self._messages, "max_tokens": self._max_tokens,
-        }  # fmt: skip
-        if self._stream:
-            made["stream"] = True
-        return orjson.dumps(made)
+        """Return the next request, whose last message is new."""
+        self._messages += b"," + message("user", words(self._rng, 25))
+        return b'{"model":"default","messages":[' + self._messages + self._tail
 
     def answered(self, text: str) -> None:
         """Take the answer into the history."""
-        self._messages.append({"role": "assistant", "content": text})
+        self._messages += b"," + message("assistant", text)
 
 
 async def closed_loop(
-    port: int, seconds: float, make: Callable[[], Conversation], *, stream: bool, answer: str
+    port: int,
+    seconds: float,
+    make: Callable[[], Conversation],
+    *,
+    stream: bool,
+    turns: int = TURNS,
 ) -> Tally:
-    """Let clients ask without pause."""
+    """Let clients hold conversations of ``turns`` turns without pause."""
     tally = Tally()
     end = time.perf_counter() + seconds
 
@@ -112,10 +146,10 @@ async def closed_loop(
         connection = await Connection.open(port)
         while time.perf_counter() < end:
             conversation = make()
-            for _ in range(TURNS):
+            for _ in range(turns):
                 reply = await connection.request("POST", CHAT, conversation.body())
                 tally.add(reply, streamed=stream)
-                conversation.answered(answer if stream else reply.answer())
+                conversation.answered(LONG_ANSWER if stream else reply.answer())
         connection.close()
 
     started = time.perf_counter()
@@ -157,49 +191,64 @@ async def open_loop(
     return tally
 
 
-async def measure(gateway: GatewayProcess, seconds: float, tokens: int) -> dict[str, Any]:
-    """Run all phases with prompts of one size."""
-    rng = random.Random(tokens)
-    port = gateway.port
-    asked = itertools.count()
-    answered = 0
-    result: dict[str, Any] = {"prompt_tokens": tokens}
+class Measurement:
+    """All phases with prompts of one size."""
 
-    def make(*, stream: bool = False) -> Conversation:
-        next(asked)
-        return Conversation(rng, tokens, stream=stream, max_tokens=512 if stream else 16)
+    def __init__(self, gateway: GatewayProcess, seconds: float, tokens: int) -> None:
+        self._gateway = gateway
+        self._seconds = seconds
+        self._tokens = tokens
+        self._rng = random.Random(tokens)
+        self._bases = [history(self._rng, tokens) for _ in range(CLIENTS)]
+        self.answered = 0
 
-    cpu, wall = gateway.cpu_seconds(), time.perf_counter()
-    whole = await closed_loop(port, seconds, make, stream=False, answer="")
-    result["closed"] = whole.figures()
-    used = (gateway.cpu_seconds() - cpu) / (time.perf_counter() - wall)
-    result["closed"]["gateway_cpu"] = round(used, 2)
-    streamed = await closed_loop(
-        port, seconds, lambda: make(stream=True), stream=True, answer=LONG_ANSWER
-    )
-    result["streaming"] = streamed.figures()
-    conversations = itertools.cycle([make() for _ in range(100)])
-    trivial = await open_loop(port, seconds / 2, lambda c: c.request("GET", "/healthz"))
-    bodies = [next(conversations).body() for _ in range(100)]
-    counter = itertools.count()
+    def known(self, *, stream: bool = False) -> Conversation:
+        """Return a conversation that goes on from a history the gateway has seen: agents resend."""
+        return self._conversation(self._rng.choice(self._bases), stream=stream)
 
-    async def ask(connection: Connection) -> Reply:
-        # Every request is new to the journal: only its last words differ from those before.
-        body = orjson.loads(bodies[next(counter) % 100])
-        body["messages"][-1]["content"] += f" {next(counter)}"
-        return await connection.request("POST", CHAT, orjson.dumps(body))
+    def fresh(self) -> Conversation:
+        """Return a conversation of which the gateway has seen nothing."""
+        return self._conversation(history(self._rng, self._tokens), stream=False)
 
-    opened = await open_loop(port, seconds, ask)
-    result["open"] = opened.figures()
-    result["open"]["trivial_p50_ms"] = trivial.figures()["p50_ms"]
-    overhead = opened.figures()["p99_ms"] - trivial.figures()["p50_ms"]
-    result["open"]["overhead_p99_ms"] = round(overhead, 2)
-    answered = whole.replies + streamed.replies + opened.replies
-    result["answered"] = answered
-    return result
+    def _conversation(self, base: bytes, *, stream: bool) -> Conversation:
+        return Conversation(self._rng, base, stream=stream, max_tokens=512 if stream else 16)
 
+    async def run(self) -> dict[str, Any]:
+        """Run the phases."""
+        port, seconds = self._gateway.port, self._seconds
+        await self._warm_up()
+        cpu, wall = self._gateway.cpu_seconds(), time.perf_counter()
+        whole = await closed_loop(port, seconds, self.known, stream=False)
+        cpu = (self._gateway.cpu_seconds() - cpu) / (time.perf_counter() - wall)
+        streamed = await closed_loop(port, seconds, lambda: self.known(stream=True), stream=True)
+        trivial = await open_loop(port, seconds / 2, lambda c: c.request("GET", "/healthz"))
+        opened = await open_loop(
+            port, seconds, lambda c: c.request("POST", CHAT, self.known().body())
+        )
+        fresh = await closed_loop(port, seconds / 2, self.fresh, stream=False, turns=1)
+        self.answered += sum(t.replies for t in (whole, streamed, opened, fresh))
+        base_ms = trivial.figures()["p50_ms"]
+        overhead = {
+            "trivial_p50_ms": base_ms,
+            "overhead_p50_ms": round(opened.figures()["p50_ms"] - base_ms, 2),
+            "overhead_p99_ms": round(opened.figures()["p99_ms"] - base_ms, 2),
+        }
+        return {
+            "prompt_tokens": self._tokens,
+            "closed": whole.figures() | {"gateway_cores": round(cpu, 2)},
+            "streaming": streamed.figures(),
+            "open": opened.figures() | overhead,
+            "fresh": fresh.figures(),
+            "answered": self.answered,
+        }
 
-LONG_ANSWER = " ".join(WORDS * 12)
+    async def _warm_up(self) -> None:
+        connection = await Connection.open(self._gateway.port)
+        for base in self._bases:
+            body = self._conversation(base, stream=False).body()
+            Tally().add(await connection.request("POST", CHAT, body))
+            self.answered += 1
+        connection.close()
 
 
 def main() -> None:
@@ -214,9 +263,7 @@ def main() -> None:
     results = []
     for tokens in options.prompt:
         with GatewayProcess(LONG_ANSWER, options.workers) as gateway:
-            result = asyncio.run(
-                measure(gateway, seconds, tokens), loop_factory=uvloop.new_event_loop
-            ) if False else uvloop.run(measure(gateway, seconds, tokens))
+            result = uvloop.run(Measurement(gateway, seconds, tokens).run())
             query = "SELECT count(*) FROM turns WHERE answered_at IS NOT NULL AND state <> 'open'"
             result["durable"] = gateway.count(query)
             linked = "SELECT count(*) FROM turns WHERE parent_id IS NOT NULL"

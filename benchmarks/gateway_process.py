@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sqlite3
@@ -43,9 +42,7 @@ class GatewayProcess:
         config.write_text(
             CONFIG.format(home=self.home, port=self.port, answer=answer, workers=workers)
         )
-        command = [sys.executable, "-m", "rejoinder.cli.main", "gateway", "--config", str(config)]
-        if entry := os.environ.get("GATEWAY_BENCH_ENTRY"):
-            command = [sys.executable, entry, str(config)]
+        command = [sys.executable, "-m", "rejoinder.cli.main", "--config", str(config), "gateway"]
         self._process = subprocess.Popen(command)
 
     def __enter__(self) -> GatewayProcess:

@@ -45,13 +45,16 @@ class Connection(asyncio.Protocol):
         return made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
         self._transport = transport  # type: ignore[assignment]
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("the gateway closed the connection"))
 
     def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
         self._buffer += data
         if self._end is None and not self._chunked:
             head = self._buffer.find(b"\r\n\r\n")
