@@ -59,7 +59,7 @@ def _resolved(settings: Settings) -> str:
         f"# Journal: {config.journal_url}",
         f"# Converted models: {cache_path()}",
         "# Secrets come from the environment and are never printed:",
-        *(f"#   {name}: {state}" for name, state in _secrets(config).items()),
+        *(f"#   {name} ({state})" for name, state in _secrets(config).items()),
     ]
     return Redactor(secrets_of(config)).text("\n".join(head) + "\n\n" + text)
 

@@ -53,8 +53,7 @@ def _show(finding: Finding) -> None:
     from rich.text import Text
 
     style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[finding.state.value]
-    out().print(
-        Text.assemble((f"{finding.state.value:<5}", style), f"{finding.name:<16}", finding.text)
-    )
+    head = Text.assemble((f"{finding.state.value:<5}", style), f"{finding.name:<16}", finding.text)
+    out().print(head, soft_wrap=True)
     if finding.remedy:
         out().print(Padding(Text(f"→ {finding.remedy}"), (0, 0, 0, 21)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -24,10 +23,12 @@ WORD_STYLES = {
     "no trainer": "bold red",
 }
 _SCORE_STYLES = {"+1": "green", "0": "white", "-1": "red", "none": "yellow"}
-_BAR = 18
+_BAR = 12
 _METRICS = ("loss", "grad_norm", "learning_rate", "kl", "clip_fraction", "logprob_difference")
 """Of the last step, where the trainer reports them; the first ones found are shown."""
 _SHOWN_METRICS = 4
+REPORTING_S = 15.0
+"""Every living role reports more often than this."""
 
 
 def status_line(document: Json) -> Text:
@@ -55,10 +56,18 @@ def status_screen(document: Json) -> RenderableType:
     """Return the whole document as panels that fit one screen."""
     return Group(
         _learning(document),
-        Columns([_turns(document), _verdicts(document), _step(document)], expand=True, equal=True),
+        _side_by_side(_turns(document), _verdicts(document), _step(document)),
         _roles(document),
         *_footer(document),
     )
+
+
+def _side_by_side(*panels: Panel) -> Table:
+    grid = Table.grid(expand=True)
+    for _ in panels:
+        grid.add_column(ratio=1)
+    grid.add_row(*panels)
+    return grid
 
 
 def _learning(document: Json) -> Panel:
@@ -147,15 +156,17 @@ def _roles(document: Json) -> Panel:
 
 
 def _newest(roles: Iterable[Json]) -> list[Json]:
-    """Return the living instances, and of a role without any the one seen last."""
-    roles = sorted(roles, key=lambda role: (role["role"], role["seen_s"]))
-    living = [role for role in roles if role["fresh"] and role["state"] != "stopped"]
-    shown = {role["role"] for role in living}
-    for role in roles:
-        if role["role"] not in shown:
-            shown.add(role["role"])
-            living.append(role)
-    return sorted(living, key=lambda role: str(role["role"]))
+    """Return the instances that report now, and of a role without any the one seen last.
+
+    An instance that was killed keeps its last words in the journal; they are of no use beside
+    those of its successor.
+    """
+    shown: list[Json] = []
+    for role in sorted(roles, key=lambda one: (str(one["role"]), one["seen_s"])):
+        first = not shown or shown[-1]["role"] != role["role"]
+        if first or (role["seen_s"] < REPORTING_S and role["state"] != "stopped"):
+            shown.append(role)
+    return shown
 
 
 def _serves(role: Json) -> str:
