@@ -27,38 +27,12 @@ CHAT = "/v1/chat/completions"
 CLIENTS = 64
 OPEN_RATE = 200.0
 TURNS = 4
-WORDS = tuple(
-    [
-        "the",
-        "quick",
-        "brown",
-        "fox",
-        "jumps",
-        "over",
-        "a",
-        "lazy",
-        "dog",
-        "while",
-        "seventeen",
-        "engineers",
-        "discuss",
-        "tokenizers",
-        "and",
-        "rendering",
-        "of",
-        "long",
-        "agent",
-        "histories",
-        "with",
-        "tools",
-        "files",
-        "tests",
-        "errors",
-        "and",
-        "logs",
-    ]
+TEXT = (
+    "the quick brown fox jumps over a lazy dog while seventeen engineers discuss tokenizers and "
+    "rendering of long agent histories with tools files tests errors and logs"
 )
-LONG_ANSWER = " ".join(WORDS * 12)
+WORDS = TEXT.split()
+LONG_ANSWER = " ".join([TEXT] * 12)
 """About 340 tokens."""
 
 
