@@ -49,7 +49,7 @@ def test_no_key_appears_in_any_line_whatever_way_it_takes(output, as_json):
     log = structlog.get_logger("a")
     log.info("request", authorization=f"Bearer {SECRET}", headers={"Authorization": SECRET})
     log.info("nested", config={"judge": {"api_key": SECRET}})
-    log.debug("calling with Bearer " + SECRET)
+    log.debug("calling with %s", f"Bearer {SECRET}")
     log.warning("REJOINDER_API_KEYS=acme:alice:open-sesame is set")
     logging.getLogger("uvicorn.error").error("header %s", {"authorization": f"Bearer {SECRET}"})
     log.info("database", url="postgresql://user:open-sesame2@host/db")
