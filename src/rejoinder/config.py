@@ -318,6 +318,9 @@ def load_config(path: Path | None) -> Config:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for section, kind in (("engine", "torch"), ("judge", "likelihood")):
+        if isinstance(data.get(section), dict):  # a section without its kind means the default
+            data[section].setdefault("kind", kind)
     try:
         return Config.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
