@@ -101,36 +101,30 @@ class Statement:
     def many(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
         """Run once per row; returns how many rows were changed in all."""
         names = self.names
-        cursor = connection.connection.cursor()
-        try:
-            cursor.executemany(self.sql, [[row[name] for name in names] for row in rows])
-            return int(cursor.rowcount)
-        finally:
-            cursor.close()
+        values = [[row[name] for name in names] for row in rows]
+        return int(driver(connection).executemany(self.sql, values).rowcount)
 
     def fetch(self, connection: Connection, **values: Any) -> list[Any]:
         """Run a query and return its rows as tuples."""
-        cursor = connection.connection.cursor()
-        try:
-            cursor.execute(self.sql, [values[name] for name in self.names])
-            return list(cursor.fetchall())
-        finally:
-            cursor.close()
+        bound = [values[name] for name in self.names]
+        return driver(connection).execute(self.sql, bound).fetchall()
+
+
+def driver(connection: Connection) -> sqlite3.Connection:
+    """Return the driver's own connection, for what is done very often."""
+    found = connection.connection.driver_connection
+    assert isinstance(found, sqlite3.Connection)
+    return found
 
 
 def run(connection: Connection, statement: str) -> None:
     """Execute a statement without values on the driver, past SQLAlchemy's bookkeeping."""
-    cursor = connection.connection.cursor()
-    try:
-        cursor.execute(statement)
-    finally:
-        cursor.close()
+    driver(connection).execute(statement)
 
 
 def in_transaction(connection: Connection) -> bool:
     """Return whether a transaction is open on the driver's connection."""
-    driver: Any = connection.connection.driver_connection
-    return bool(driver.in_transaction)
+    return driver(connection).in_transaction
 
 
 def _database_file(url: str) -> Path:

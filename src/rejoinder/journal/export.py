@@ -15,7 +15,7 @@ A step's line: ``type`` "step", ``policy``, ``step``, ``version``, ``samples``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import orjson
@@ -82,8 +82,9 @@ def export_turns(
     while True:
         # A page is its own read: a long export must not keep the log from starting anew.
         page = connection.execute(query.where(turns.c.turn_id > last)).all()
+        related = _Related(connection, [row.turn_id for row in page])
         for row in page:
-            yield _turn(connection, row)
+            yield _turn(connection, row, related)
         if len(page) < PAGE:
             return
         last = page[-1].turn_id
@@ -120,7 +121,41 @@ def _time_of(turn_id: str) -> float:
     return int(turn_id[:12], 16) / 1000
 
 
-def _turn(connection: Connection, row: Any) -> Json:
+class _Related:
+    """The rows of other tables that belong to a page of turns, by turn."""
+
+    def __init__(self, connection: Connection, turn_ids: list[str]) -> None:
+        self._connection = connection
+        self._turn_ids = turn_ids
+        self.next_states = self._read(next_states, next_states.c.created_at)
+        self.verdicts = self._read(verdicts, verdicts.c.created_at)
+        self.feedback = self._read(feedback, feedback.c.created_at)
+        self.samples = self._read(samples, samples.c.created_at)
+        self.hints = self._read(hints, hints.c.position)
+        self.consumption = self._consumption()
+
+    def _read(self, table: sa.Table, order: sa.Column[Any]) -> dict[str, list[Any]]:
+        query = sa.select(table).where(table.c.turn_id.in_(self._turn_ids)).order_by(order)
+        return _by_first(self._connection.execute(query), "turn_id")
+
+    def _consumption(self) -> dict[str, list[Any]]:
+        sample_ids = [row.sample_id for rows in self.samples.values() for row in rows]
+        query = (
+            sa.select(consumption)
+            .where(consumption.c.sample_id.in_(sample_ids))
+            .order_by(consumption.c.version)
+        )
+        return _by_first(self._connection.execute(query), "sample_id")
+
+
+def _by_first(rows: Iterable[Any], key: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(getattr(row, key), []).append(row)
+    return found
+
+
+def _turn(connection: Connection, row: Any, related: _Related) -> Json:
     answer = None if row.message is None else read_messages(connection, row.message)[0]
     runs = () if row.versions is None else decode_versions(row.versions)
     return {
@@ -144,80 +179,51 @@ def _turn(connection: Connection, row: Any) -> Json:
         "answer_tokens": row.answer_tokens,
         "messages": read_conversation(connection, row.turn_id),
         "answer": answer,
-        "next_states": _next_states(connection, row.turn_id),
-        "verdicts": _verdicts(connection, row.turn_id),
-        "feedback": _feedback(connection, row.turn_id),
-        "sample": _sample(connection, row.turn_id),
+        "next_states": [
+            {
+                "child": one.child_id,
+                "kind": one.kind,
+                "outcome": one.outcome,
+                "messages": read_messages(connection, one.messages),
+            }
+            for one in related.next_states.get(row.turn_id, ())
+        ],
+        "verdicts": [_verdict(one) for one in related.verdicts.get(row.turn_id, ())],
+        "feedback": [
+            {
+                "score": one.score,
+                "text": one.text,
+                "outcome": one.outcome,
+                "created_at": one.created_at,
+            }
+            for one in related.feedback.get(row.turn_id, ())
+        ],
+        "sample": _sample(related, row.turn_id),
     }
 
 
-def _next_states(connection: Connection, turn_id: str) -> list[Json]:
-    rows = connection.execute(
-        sa.select(next_states)
-        .where(next_states.c.turn_id == turn_id)
-        .order_by(next_states.c.created_at)
-    )
-    return [
-        {
-            "child": row.child_id,
-            "kind": row.kind,
-            "outcome": row.outcome,
-            "messages": read_messages(connection, row.messages),
-        }
-        for row in rows
-    ]
+def _verdict(row: Any) -> Json:
+    return {
+        "source": row.source,
+        "kind": row.kind,
+        "score": row.score,
+        "why": row.why,
+        "votes": decode_votes(row.votes),
+        "fingerprint": row.fingerprint,
+        "created_at": row.created_at,
+    }
 
 
-def _verdicts(connection: Connection, turn_id: str) -> list[Json]:
-    rows = connection.execute(
-        sa.select(verdicts).where(verdicts.c.turn_id == turn_id).order_by(verdicts.c.created_at)
-    )
-    return [
-        {
-            "source": row.source,
-            "kind": row.kind,
-            "score": row.score,
-            "why": row.why,
-            "votes": decode_votes(row.votes),
-            "fingerprint": row.fingerprint,
-            "created_at": row.created_at,
-        }
-        for row in rows
-    ]
-
-
-def _feedback(connection: Connection, turn_id: str) -> list[Json]:
-    rows = connection.execute(
-        sa.select(feedback).where(feedback.c.turn_id == turn_id).order_by(feedback.c.created_at)
-    )
-    return [
-        {
-            "score": row.score,
-            "text": row.text,
-            "outcome": row.outcome,
-            "created_at": row.created_at,
-        }
-        for row in rows
-    ]
-
-
-def _sample(connection: Connection, turn_id: str) -> Json | None:
-    row = connection.execute(sa.select(samples).where(samples.c.turn_id == turn_id)).first()
-    if row is None:
+def _sample(related: _Related, turn_id: str) -> Json | None:
+    rows = related.samples.get(turn_id)
+    if not rows:
         return None
-    texts = connection.scalars(
-        sa.select(hints.c.text).where(hints.c.turn_id == turn_id).order_by(hints.c.position)
-    ).all()
-    consumed = connection.scalars(
-        sa.select(consumption.c.version)
-        .where(consumption.c.sample_id == row.sample_id)
-        .order_by(consumption.c.version)
-    ).all()
+    (row,) = rows
     return {
         "sample": row.sample_id,
         "reward": row.reward,
         "source": row.source,
         "fate": row.fate,
-        "hints": list(texts),
-        "consumed_by": list(consumed),
+        "hints": [hint.text for hint in related.hints.get(turn_id, ())],
+        "consumed_by": [used.version for used in related.consumption.get(row.sample_id, ())],
     }

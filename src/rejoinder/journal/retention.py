@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from rejoinder.journal.database import driver
 from rejoinder.journal.schema import (
     consumption,
     content_refs,
@@ -59,10 +60,7 @@ def used_bytes(connection: Connection) -> int:
 def give_back(connection: Connection) -> int:
     """Return up to ``PAGES_AT_ONCE`` free pages to the file system; says how many are left."""
     # Each step frees a page; only fetching from the driver itself takes all the steps.
-    cursor = connection.connection.cursor()
-    cursor.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")
-    cursor.fetchall()
-    cursor.close()
+    driver(connection).execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
     return int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
 
 

@@ -165,7 +165,7 @@ class SqlJournal:
         return self._writer.submit(lambda c: turns.close_session(c, session_id, reason))
 
     def close_idle_sessions(self, idle_s: float) -> Future[int]:
-        """See ``TurnJournal``; at most 200 at once, so call again while that many are closed."""
+        """See ``TurnJournal``; at most 100 at once, so call again while that many are closed."""
         return self._writer.submit(lambda c: turns.close_idle(c, idle_s))
 
     def abort_open_turns(self, owner_prefix: str, alive: Sequence[str]) -> Future[int]:

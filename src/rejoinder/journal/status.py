@@ -194,11 +194,11 @@ def _verdicts(connection: Connection, policy: str) -> Json:
         .limit(RECENT)
     ):
         recent[_score_name(score)] += 1
+    its_policy = sa.select(turns.c.policy).where(turns.c.turn_id == hints.c.turn_id)
     hinted = (
         sa.select(sa.func.count())
         .select_from(hints)
-        .join(turns, turns.c.turn_id == hints.c.turn_id)
-        .where(hints.c.position == 0, turns.c.policy == policy)
+        .where(hints.c.position == 0, its_policy.scalar_subquery() == policy)
     )
     return {
         "scores": total,

@@ -26,7 +26,7 @@ from rejoinder.types import Fate, Scope, TurnState
 
 MOST_MATCHES = 8
 """Newest matches returned per hash: two are ambiguous already, and openings repeat endlessly."""
-CLOSE_AT_ONCE = 200
+CLOSE_AT_ONCE = 100
 """Idle sessions closed in one transaction."""
 
 
@@ -179,8 +179,12 @@ def close_idle(connection: Connection, idle_s: float) -> int:
         .order_by(sessions.c.last_at)
         .limit(CLOSE_AT_ONCE)
     ).all()
-    for session_id in idle:
-        close_session(connection, session_id, "idle")
+    connection.execute(
+        sa.update(sessions)
+        .where(sessions.c.session_id.in_(idle))
+        .values(closed_at=now, close_reason="idle")
+    )
+    _end_waiting(connection, turns.c.session_id.in_(idle), Fate.NO_NEXT_STATE)
     return len(idle)
 
 

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -160,10 +161,24 @@ class Conservation(RuleBasedStateMachine):
         assert live.version == self.story.lineage().head_version
 
 
-Conservation.TestCase.settings = settings(
-    max_examples=12,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-TestConservation = Conservation.TestCase
+def case(examples: int, steps: int) -> type:
+    """A test of so many random stories of so many steps."""
+
+    class Case(Conservation.TestCase):
+        settings = settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+
+    return Case
+
+
+class TestConservation(case(6, 30)):
+    pass
+
+
+@pytest.mark.slow
+class TestConservationLong(case(300, 60)):
+    pass
