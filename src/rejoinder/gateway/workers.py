@@ -26,8 +26,8 @@ from rejoinder.gateway.metrics import MULTIPROCESS_VARIABLE
 
 log = structlog.get_logger(__name__)
 
-YOUNG_S = 5.0
-"""A worker that dies younger than this did not start: the gateway gives up."""
+YOUNG_S = 15.0
+"""A worker that ends by itself younger than this could not start: the gateway gives up."""
 
 _context = multiprocessing.get_context("spawn")
 
@@ -100,8 +100,9 @@ def _start(
 def _bury(worker: _Worker, metrics_path: Path) -> None:
     pid, code = worker.process.pid, worker.process.exitcode
     metric_files.mark_process_dead(pid, str(metrics_path))  # type: ignore[no-untyped-call]
-    if time.monotonic() - worker.started < YOUNG_S:
-        raise RejoinderError(f"a gateway worker ended at its start (exit code {code})")
+    # One that was killed is replaced in any case; one that ends by itself cannot start.
+    if code is not None and code >= 0 and time.monotonic() - worker.started < YOUNG_S:
+        raise RejoinderError("a gateway worker cannot start; the log above says why")
     log.error("a gateway worker died and is replaced", pid=pid, exit_code=code)
 
 

@@ -1,0 +1,137 @@
+"""The gateway as processes: workers on one socket, death and replacement, a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.model]
+
+RUN = """
+import socket, sys
+from pathlib import Path
+from rejoinder.config import load_config
+from rejoinder.gateway.server import run_gateway
+
+bound = socket.socket()
+bound.bind(("127.0.0.1", 0))
+print(bound.getsockname()[1], flush=True)
+run_gateway(load_config(Path(sys.argv[1])), [bound])
+"""
+BODY = {"messages": [{"role": "user", "content": "Hi"}], "session_done": True}
+CHAT = "/v1/chat/completions"
+
+
+class Gateway:
+    """A gateway in a process of its own, with the scripted engine."""
+
+    def __init__(self, home: Path, workers: int) -> None:
+        config = home / "rejoinder.toml"
+        config.write_text(
+            f"home = {json.dumps(str(home))}\n[gateway]\nworkers = {workers}\n"
+            "[engine]\nkind = 'scripted'\nanswer = 'one two three four'\ntokens_per_second = 20.0\n"
+        )
+        self.home = home
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(config)], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.url = f"http://127.0.0.1:{self.process.stdout.readline().strip()}"
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            assert self.process.poll() is None, "the gateway has ended"
+            assert time.monotonic() < deadline, "the gateway does not get ready"
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.1)
+
+    def turns(self) -> list[tuple[str, str | None]]:
+        with sqlite3.connect(self.home / "journal.db") as database:
+            return database.execute("SELECT state, fate FROM turns").fetchall()
+
+    def ready_workers(self) -> int:
+        """How many workers have ever reported that they serve."""
+        with sqlite3.connect(self.home / "journal.db") as database:
+            query = "SELECT count(*) FROM role_reports WHERE state = 'ready'"
+            return int(database.execute(query).fetchone()[0])
+
+    def workers(self) -> list[psutil.Process]:
+        """The worker processes, not multiprocessing's helper."""
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+
+
+@pytest.fixture
+def start(tmp_path):
+    started: list[Gateway] = []
+
+    def start(workers: int) -> Gateway:
+        started.append(Gateway(tmp_path, workers))
+        started[-1].wait_ready()
+        return started[-1]
+
+    yield start
+    for gateway in started:
+        if gateway.process.poll() is None:
+            gateway.process.kill()
+        gateway.process.wait()
+
+
+async def test_sigterm_lets_the_answer_in_progress_finish_and_records_it(start):
+    gateway = start(1)
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
+        asking = asyncio.create_task(client.post(CHAT, json={**BODY, "stream": True}))
+        await asyncio.sleep(0.1)
+        gateway.process.send_signal(signal.SIGTERM)
+        response = await asking
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert await asyncio.to_thread(gateway.process.wait, 20) == 0
+    assert gateway.turns() == [("ended", "no_next_state")]
+
+
+async def test_workers_share_their_metrics_replace_their_dead_and_end_with_their_supervisor(start):
+    gateway = start(2)
+    async with asyncio.timeout(60):
+        while gateway.ready_workers() < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
+        asking = [client.post(CHAT, json=BODY) for _ in range(6)]
+        assert {reply.status_code for reply in await asyncio.gather(*asking)} == {200}
+        for _ in range(4):
+            text = (await client.get("/metrics")).text
+            assert 'rejoinder_gateway_requests_total{end="answered"} 6.0' in text
+
+        killed = gateway.workers()[0]
+        asking = [client.post(CHAT, json=BODY) for _ in range(8)]
+        tasks = [asyncio.create_task(request) for request in asking]
+        await asyncio.sleep(0.1)
+        killed.kill()
+        replies = await asyncio.gather(*tasks, return_exceptions=True)
+        served = [reply for reply in replies if isinstance(reply, httpx.Response)]
+        assert all(reply.status_code == 200 for reply in served)
+    async with asyncio.timeout(60):  # the next worker ends what the killed one left open
+        while gateway.ready_workers() < 3 or any(row[0] == "open" for row in gateway.turns()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    killed_turns = gateway.turns().count(("aborted", "process_killed"))
+    assert len(gateway.turns()) - killed_turns == 6 + len(served)
+
+    workers = gateway.workers()
+    assert len(workers) == 2
+    assert killed not in workers
+    gateway.process.kill()
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
+    assert (len(gone), alive) == (2, [])
