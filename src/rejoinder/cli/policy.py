@@ -10,7 +10,7 @@ import typer
 
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
-from rejoinder.cli.terminal import age, err, out
+from rejoinder.cli.terminal import age, out, show_note
 
 if TYPE_CHECKING:
     from rejoinder.config import Config
@@ -51,14 +51,15 @@ def show(
         out().print_json(json.dumps(_plain(found)))
         return
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in _plain(found).items():
         if name == "metrics":
             for metric, figure in value.items():
-                table.add_row(metric, _figure(figure))
+                table.add_row(metric, Text(_figure(figure)))
         else:
-            table.add_row(name, "-" if value is None else str(value))
+            table.add_row(name, Text("-" if value is None else str(value)))
     out().print(table)
 
 
@@ -82,7 +83,7 @@ def rollback(
             question = f"Serve version {version} of {target.policy} instead of version {live}?"
             typer.confirm(question, abort=True)
         lineage = journal.rollback(target.policy, version, replay=replay)
-    err().print(
+    show_note(
         f"version {version} is live; engines take it up within seconds. "
         f"The next step continues from it (lineage {lineage.lineage_id})"
     )
@@ -108,7 +109,7 @@ def export(
     else:
         found = _find(versions, version)
     export_version(found, directory)
-    err().print(f"version {found.version} of {found.policy} ({found.kind}) is in {directory}")
+    show_note(f"version {found.version} of {found.policy} ({found.kind}) is in {directory}")
 
 
 def _versions(journal: SqlJournal, config: Config, policy: str | None) -> list[PolicyVersion]:

@@ -150,7 +150,7 @@ def _roles(document: Json) -> Panel:
             Text(state, style=style),
             f"{age(role['seen_s'])} ago",
             _serves(role),
-            error,
+            Text(error),  # never markup: it may quote anything
         )
     return Panel(table, title="roles")
 

@@ -1,0 +1,48 @@
+"""What to do next follows from the numbers."""
+
+from __future__ import annotations
+
+from rejoinder.cli.advice import next_steps
+from rejoinder.types import Json
+
+
+def test_a_learning_system_needs_nothing(document: Json) -> None:
+    assert next_steps(document) == []
+
+
+def test_without_any_role_only_starting_is_told(document: Json) -> None:
+    document["roles"] = []
+    assert next_steps(document) == ["nothing runs: start it with `rejoinder up`"]
+
+
+def test_each_absent_role_is_named(document: Json) -> None:
+    document["roles"] = document["roles"][:2]
+    told = "\n".join(next_steps(document))
+    assert "the judge does not run" in told
+    assert "the trainer does not run" in told
+
+
+def test_without_traffic_talking_is_the_next_step(document: Json) -> None:
+    document["learning"]["word"] = "no traffic"
+    document["turns"] |= {"main": 0, "fates": {}}
+    assert "rejoinder chat" in next_steps(document)[0]
+
+
+def test_collecting_says_how_many_answers_are_missing(document: Json) -> None:
+    document["learning"]["word"] = "collecting"
+    assert "7 more judged answers" in next_steps(document)[0]
+
+
+def test_clients_that_sample_untrainably_are_pointed_out(document: Json) -> None:
+    document["turns"]["fates"] = {"sampling_not_trainable": 20}
+    assert "gateway.main_temperature" in next_steps(document)[0]
+
+
+def test_answers_without_replies_are_pointed_out(document: Json) -> None:
+    document["turns"]["fates"] = {"no_next_state": 20}
+    assert "/v1/feedback" in next_steps(document)[0]
+
+
+def test_a_system_that_sees_only_side_turns_is_told_why_nothing_trains(document: Json) -> None:
+    document["turns"]["side"] = 100
+    assert "X-Turn-Type" in next_steps(document)[0]

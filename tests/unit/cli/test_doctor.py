@@ -1,0 +1,77 @@
+"""The doctor: what it finds, and that it never stops at the first fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from rejoinder.chat.renderer import ChatTemplateRenderer
+from rejoinder.cli import checkup, checkup_machine, checkup_model, checkup_system
+from rejoinder.cli.checkup import Finding, State, fail, ok, run_checks, warn
+from rejoinder.cli.checkup_model import next_turn_extends
+from rejoinder.cli.main import app
+from rejoinder.config import Config, GatewayConfig, TorchEngineConfig
+from rejoinder.errors import ConfigError
+from rejoinder.launch.ports import bind_port, bound_port
+from rejoinder.models.tokenizer import ModelTokenizer
+
+
+def test_an_error_raised_by_a_room_is_a_failure_and_the_others_still_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_config: Config) -> Iterator[Finding]:
+        yield ok("first", "fine")
+        raise ConfigError("set the key")
+
+    monkeypatch.setattr(checkup_machine, "CHECKS", {"broken": broken})
+    monkeypatch.setattr(checkup_model, "CHECKS", {})
+    monkeypatch.setattr(checkup_system, "CHECKS", {"last": lambda _: iter([ok("last", "fine")])})
+    found = list(run_checks(Config()))
+    assert [finding.state for finding in found] == [State.OK, State.FAIL, State.OK]
+    assert found[1].remedy == "set the key"
+
+
+@pytest.mark.parametrize(
+    ("finding", "code"), [(ok("x", "y"), 0), (warn("x", "y", "z"), 0), (fail("x", "y", "z"), 1)]
+)
+def test_only_a_failure_gives_an_exit_code(
+    finding: Finding, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "run_checks", lambda _: iter([finding]))
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == code
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert json.loads(result.stdout)["checks"][0]["state"] == finding.state
+
+
+def test_a_taken_port_fails_and_a_free_one_does_not() -> None:
+    with bind_port("127.0.0.1", 0, "gateway.port") as taken:
+        config = Config(
+            gateway=GatewayConfig(port=bound_port(taken)), engine=TorchEngineConfig(port=0)
+        )
+        found = {finding.name: finding for finding in checkup_system.ports(config)}
+    assert found["gateway.port"].state is State.FAIL
+    assert "set gateway.port" in found["gateway.port"].remedy
+    assert found["engine.port"].state is State.OK
+
+
+def test_a_template_that_only_adds_text_extends_the_turn_before(
+    tiny_tokenizer: ModelTokenizer,
+) -> None:
+    assert next_turn_extends(ChatTemplateRenderer(tiny_tokenizer), tiny_tokenizer)
+
+
+def test_a_template_that_marks_the_last_answer_otherwise_is_found(
+    tiny_tokenizer: ModelTokenizer,
+) -> None:
+    """B037: a template may rewrite earlier answers, so that text and ids both change."""
+    from dataclasses import replace
+
+    rewriting = replace(
+        tiny_tokenizer,
+        chat_template="{% for m in messages %}{{ m.role }}:{{ '<old>' if not loop.last }}"
+        "{{ m.content }};{% endfor %}assistant:",
+    )
+    assert not next_turn_extends(ChatTemplateRenderer(rewriting), rewriting)

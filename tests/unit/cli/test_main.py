@@ -1,0 +1,125 @@
+"""The command line as a whole: instant help, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rejoinder.cli import config as config_commands
+from rejoinder.cli import terminal
+from rejoinder.cli.main import EXIT_FAULT, EXIT_REFUSED, app
+
+HEAVY = ("torch", "transformers", "sqlalchemy", "fastapi", "pydantic", "aiohttp", "matplotlib")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REJOINDER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("REJOINDER_API_KEYS", raising=False)
+    terminal.out.cache_clear()
+    terminal.err.cache_clear()
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from rejoinder.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "heavy: []" in done.stdout
+    for command in ("up", "gateway", "engine", "judge", "trainer", "chat", "status", "policy",
+                    "config", "doctor", "demo", "records"):  # fmt: skip
+        assert command in done.stdout
+
+
+def test_an_expected_error_is_one_line_with_exit_code_2() -> None:
+    code, out, err = run("--config", "nowhere.toml", "up")
+    assert (code, out) == (EXIT_REFUSED, "")
+    assert err == "error: cannot read nowhere.toml: No such file or directory\n"
+
+
+def test_an_unknown_key_names_the_key() -> None:
+    Path("rejoinder.toml").write_text("[gateway]\nprot = 1\n")
+    code, _, err = run("config", "show")
+    assert code == EXIT_REFUSED
+    assert "gateway.prot" in err
+    assert "Traceback" not in err
+
+
+def test_an_unexpected_error_says_where_its_trace_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(*_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(config_commands, "_refuse", explode)
+    code, _, err = run("config", "check")
+    log = Path(os.environ["REJOINDER_HOME"]) / "logs" / "commands.log"
+    assert code == EXIT_FAULT
+    assert f"unexpected fault: ZeroDivisionError: a fault; the trace is in {log}" in err
+    assert "explode" in log.read_text()
+
+
+def test_config_show_can_be_read_back_and_says_where_it_came_from() -> None:
+    Path("rejoinder.toml").write_text('[gateway]\nport = 9\n[judge]\nkind = "feedback"\n')
+    code, out, _ = run("config", "show")
+    assert code == 0
+    assert "# From: rejoinder.toml" in out
+    Path("again.toml").write_text(out)
+    assert "port = 9" in run("--config", "again.toml", "config", "show")[1]
+
+
+def test_config_show_refuses_what_cannot_learn_and_still_prints_it() -> None:
+    Path("rejoinder.toml").write_text('[engine]\nkind = "scripted"\n')
+    code, out, err = run("config", "show")
+    assert code == EXIT_REFUSED
+    assert 'kind = "scripted"' in out
+    assert "set it to 'torch'" in err
+
+
+def test_secrets_are_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_API_KEYS", "home:laptop:sk-SECRET-123")
+    monkeypatch.setenv("JUDGE_KEY", "another-secret")
+    Path("rejoinder.toml").write_text(
+        '[judge]\nkind = "llm"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
+        'api_key_env = "JUDGE_KEY"\n'
+    )
+    code, out, err = run("config", "show")
+    assert code == 0, err
+    assert "REJOINDER_API_KEYS (set, 1 keys)" in out
+    assert "JUDGE_KEY (set)" in out
+    assert "SECRET" not in out + err
+    assert "another-secret" not in out + err
+
+
+def test_the_home_option_wins_over_file_and_environment(tmp_path: Path) -> None:
+    Path("rejoinder.toml").write_text('home = "/from/the/file"\n')
+    _, out, _ = run("--home", "mine", "config", "show")
+    assert f'home = "{tmp_path / "mine"}"' in out
+
+
+@pytest.mark.parametrize("command", [["status"], ["policy", "list"], ["records", "size"]])
+def test_reading_a_journal_that_is_not_there_makes_none(command: list[str]) -> None:
+    code, _, err = run(*command)
+    assert code == EXIT_REFUSED
+    assert "rejoinder up" in err
+    assert not Path(os.environ["REJOINDER_HOME"]).exists()
+
+
+def test_retention_without_a_limit_names_the_keys() -> None:
+    code, _, err = run("records", "retain")
+    assert code == EXIT_REFUSED
+    assert "journal.keep_days" in err

@@ -1,0 +1,76 @@
+"""The status screen answers its questions at a glance."""
+
+from __future__ import annotations
+
+from rich.console import Console, RenderableType
+
+from rejoinder.cli.status_view import status_line, status_screen
+from rejoinder.types import Json
+
+
+def text_of(view: RenderableType, width: int = 100) -> str:
+    console = Console(width=width, record=True, file=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(view)
+    return captured.get()
+
+
+def test_one_screen_answers_what_a_person_asks(document: Json) -> None:
+    screen = text_of(status_screen(document))
+    for expected in (
+        "LEARNING",  # is it learning
+        "9/16 samples",  # how many are missing
+        "version 4",  # what is served
+        "default@4",  # by which engine
+        "3 no next state",  # turns by fate
+        "dropped: 2 stale",  # samples by fate
+        "no verdict: 2 judge failed",
+        "coverage 82%",
+        "mean score",
+        "timeout (2 min ago)",  # last error of each loop
+    ):
+        assert expected in screen
+    assert len(screen.splitlines()) <= 40
+
+
+def test_a_killed_instance_is_not_shown_beside_its_successor(document: Json) -> None:
+    engine = document["roles"][0]
+    old = engine | {"instance": "engine-0", "seen_s": 40.0, "detail": {"live": {"default": 3}}}
+    document["roles"].append(old)
+    assert "default@3" not in text_of(status_screen(document))
+
+
+def test_the_last_words_of_a_role_without_successor_are_shown(document: Json) -> None:
+    document["roles"][2] |= {"seen_s": 4000.0, "fresh": False}
+    assert "gone (ready)" in text_of(status_screen(document))
+
+
+def test_places_that_conversations_go_to_are_shown(document: Json) -> None:
+    document["external"] = ["https://judge.example"]
+    assert "conversations leave this machine: https://judge.example" in text_of(
+        status_screen(document)
+    )
+
+
+def test_an_empty_system_can_be_shown(document: Json) -> None:
+    document["live"] = None
+    document["training"]["last"] = None
+    document["samples"] |= {"needed": None, "missing": None}
+    document["judge"] |= {"coverage": None, "oldest_s": None}
+    document["roles"] = []
+    screen = text_of(status_screen(document))
+    assert "9/? samples" in screen
+    assert "none yet" in screen
+
+
+def test_markup_in_an_error_is_text(document: Json) -> None:
+    document["roles"][2]["last_error"] = "bad [/red] tag"
+    assert "bad [/red] tag" in text_of(status_screen(document), width=160)
+
+
+def test_the_line_names_what_is_away(document: Json) -> None:
+    document["roles"][3]["fresh"] = False
+    line = text_of(status_line(document), width=200)
+    assert "learning" in line
+    assert "9/16 samples" in line
+    assert "away: trainer" in line
