@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rejoinder.cli.settings import Settings, settings_of
-from rejoinder.cli.terminal import out, show_note
+from rejoinder.cli.terminal import show_note
 
 if TYPE_CHECKING:
     from rejoinder.config import Config
@@ -35,7 +35,7 @@ def check(ctx: typer.Context) -> None:
     settings = settings_of(ctx)
     _refuse(settings.config)
     where = settings.file or "the built-in defaults"
-    out().print(f"[green]ok[/green]: {where} can serve, judge and train")
+    typer.echo(f"ok: {where} can serve, judge and train")
     show_note("`rejoinder doctor` also tries model, database, ports and judge")
 
 

@@ -52,10 +52,9 @@ def show_size(ctx: typer.Context) -> None:
         held = "" if part["bytes"] is None else size(part["bytes"])
         table.add_row(name, str(part["rows"]), held)
     out().print(table)
-    out().print(f"journal  {size(report['bytes'])} in {config.journal_url}")
-    out().print(
-        f"weights  {size(_directory_bytes(config.versions_path))} in {config.versions_path}"
-    )
+    weights = size(_directory_bytes(config.versions_path))
+    typer.echo(f"journal  {size(report['bytes'])} in {config.journal_url}")
+    typer.echo(f"weights  {weights} in {config.versions_path}")
 
 
 @app.command()

@@ -18,8 +18,9 @@ from rejoinder.engine.base import EngineInfo, VersionSource
 from rejoinder.engine.client import HttpEngine
 from rejoinder.engine.server import run_engine_server
 from rejoinder.errors import EngineError
-from rejoinder.journal.base import PolicyVersion, RoleReport
+from rejoinder.journal.base import RoleReport
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.policy.registry import live_sources
 from rejoinder.types import Json
 
 log = structlog.get_logger(__name__)
@@ -46,18 +47,6 @@ def run_engine(config: Config, listener: socket.socket) -> None:
             )
         finally:
             heartbeat.stop()
-
-
-def live_sources(journal: SqlJournal) -> list[VersionSource]:
-    """Return where the live version of every policy is."""
-    return [version_source(version) for version in journal.live_versions()]
-
-
-def version_source(version: PolicyVersion) -> VersionSource:
-    """Return a registry row as an engine wants it."""
-    return VersionSource(
-        version.policy, version.version, version.uri, version.kind, version.base_uri
-    )
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
