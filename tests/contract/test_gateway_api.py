@@ -63,6 +63,22 @@ async def test_n_answers_come_and_are_recorded_each_with_its_own_seed(gateway):
         assert len({turn["turn_id"] for turn in turns}) == 3
 
 
+async def test_seeds_of_siblings_stay_in_range(gateway):
+    async with gateway() as g:
+        await g.answer(HELLO, n=2, seed=(1 << 63) - 1)
+        assert sorted(request.sampling.seed for request in g.engine.requests) == [
+            1, (1 << 63) - 1,
+        ]  # fmt: skip
+
+
+async def test_deeply_nested_tools_are_no_fault_of_the_gateway(gateway):
+    async with gateway() as g:
+        nested: dict = {}
+        for _ in range(300):
+            nested = {"properties": nested}
+        assert (await g.chat(HELLO, tools=[nested])).status_code == 200
+
+
 async def test_logprobs_are_sent_only_to_those_who_ask(gateway):
     async with gateway() as g:
         g.engine.say("né")
@@ -164,6 +180,7 @@ async def test_unknown_fields_are_tolerated_and_counted(gateway):
         ({"max_tokens": "5"}, "max_tokens"),
         ({"n": 0}, "n"),
         ({"n": True}, "n"),
+        ({"seed": 1 << 63}, "seed"),
         ({"stream": "yes"}, "stream"),
         ({"stop": ["a", 1]}, "stop[1]"),
         ({"stop": ""}, "stop"),

@@ -101,6 +101,8 @@ def create_app(
             asyncio.create_task(heartbeat.watch_engine(service)),
             asyncio.create_task(heartbeat.beat(service)),
         ]
+        for task in tasks:
+            task.add_done_callback(_report_end)
         try:
             yield
         finally:
@@ -119,6 +121,12 @@ def create_app(
     _add_error_handlers(app, service)
     _describe_chat(app)
     return app
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    """Say so when a task that should run for ever has ended by a fault."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("a background task has ended", exc_info=error)
 
 
 def _add_error_handlers(app: FastAPI, service: Service) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-import orjson
+import msgspec
 
 from rejoinder.chat.linking import History, LinkDecision
 from rejoinder.chat.messages import BadMessages, normalise
 from rejoinder.config import GatewayConfig
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.body import ChatBody, parse_body, sampling
+from rejoinder.gateway.body import LARGEST_SEED, ChatBody, parse_body, sampling
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.errors import from_messages
 from rejoinder.gateway.identity import Headers, Identity, read_identity
@@ -121,13 +121,14 @@ def _seeded(chosen: Sampling, choice: int) -> Sampling:
     """Give each answer its own seed; equal seeds would give equal answers."""
     if not choice or chosen.seed is None:
         return chosen
-    return replace(chosen, seed=chosen.seed + choice)
+    seed = chosen.seed + choice
+    return replace(chosen, seed=seed if seed < LARGEST_SEED else seed - LARGEST_SEED)
 
 
 def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
     body, identity = job.body, job.identity
     tools = body.shown_tools
-    tools_text = orjson.dumps(tools, option=orjson.OPT_SORT_KEYS).decode() if tools else None
+    tools_text = msgspec.json.encode(tools, order="sorted").decode() if tools else None
     fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
     now = time.time()
     for answer, chosen in zip(job.answers, job.samplings, strict=True):

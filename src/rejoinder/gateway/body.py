@@ -14,6 +14,7 @@ from rejoinder.types import Json, Sampling
 
 MAX_CHOICES = 32
 MAX_STOPS = 16
+LARGEST_SEED = (1 << 63) - 1
 
 _Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -45,7 +46,7 @@ class ChatBody(Struct, kw_only=True):
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None
     min_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Meta(ge=-LARGEST_SEED, le=LARGEST_SEED)] | None = None
     stop: (
         str | Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=MAX_STOPS)] | None
     ) = None

@@ -44,6 +44,22 @@ def test_template_arguments_of_the_client_are_honoured(tiny_tokenizer):
     assert not renderer.render(HELLO, None, {"enable_thinking": True}).text.endswith("</think>")
 
 
+def test_consecutive_tool_results_are_seen_together_by_the_template(tiny_tokenizer):
+    """Rendering message by message would open a user turn for each result (as Qwen's does)."""
+    grouping = (
+        "{% for m in messages %}{% if m.role == 'tool' %}"
+        "{% if messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user\n{% endif %}"
+        "<r>{{ m.content }}</r>"
+        "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+        "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    )
+    renderer = ChatTemplateRenderer(replace(tiny_tokenizer, chat_template=grouping))
+    tools = (Message("tool", "A", tool_call_id="a"), Message("tool", "B", tool_call_id="b"))
+    text = renderer.render((Message("user", "go"), Message("assistant", ""), *tools)).text
+    assert text.endswith("<|im_start|>user\n<r>A</r><r>B</r><|im_end|>\n")
+    assert text.count("<|im_start|>user") == 2
+
+
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt"])
 def test_template_arguments_cannot_replace_the_conversation(tiny_tokenizer, name):
     with pytest.raises(InvalidRequest, match=name):
