@@ -1,0 +1,204 @@
+"""Engine against ``generate`` on the same model in the same run; the last line is one JSON object.
+
+Both sample at temperature 1 from prompts that nothing has seen before. Measurements alternate, so
+that a machine that slows down slows both. ``tokens_per_s`` counts answer tokens over the whole
+time, prompts included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rejoinder.models.cores import share_cores
+
+share_cores()
+
+import torch  # noqa: E402 - share_cores must come first
+from transformers import GenerationConfig, PreTrainedModel  # noqa: E402
+
+from rejoinder.config import ModelConfig, TorchEngineConfig  # noqa: E402
+from rejoinder.engine.base import GenerateRequest, VersionSource  # noqa: E402
+from rejoinder.engine.torch_engine.engine import TorchEngine  # noqa: E402
+from rejoinder.models.embedded import resolve_model  # noqa: E402
+from rejoinder.models.loading import load_model, pick_device, pick_dtype  # noqa: E402
+from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer  # noqa: E402
+from rejoinder.types import Sampling, WeightsKind  # noqa: E402
+
+POLICY = "default"
+CONCURRENCY = (1, 8)
+WORDS = (
+    *("sea", "garden", "letter", "winter", "market", "piano", "bridge", "lemon", "forest"),
+    *("station", "coffee", "river", "cloud", "paper", "doctor", "street", "summer", "window"),
+)
+
+
+@dataclass
+class Measured:
+    """Figures of all repeats."""
+
+    generate: dict[int, list[float]] = field(default_factory=dict)
+    engine: dict[int, list[float]] = field(default_factory=dict)
+    other: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        """Note one more measurement."""
+        self.other.setdefault(name, []).append(value)
+
+
+class Prompts:
+    """Random prompts of exact length, never the same one twice."""
+
+    def __init__(self, tokenizer: ModelTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._random = random.Random(0)
+
+    def make(self, length: int) -> list[int]:
+        """Return ``length`` ids."""
+        text = " ".join(self._random.choice(WORDS) for _ in range(2 * length))
+        return self._tokenizer.encode(text)[:length]
+
+
+async def one_answer(
+    engine: TorchEngine, prompt: list[int], tokens: int, eos_ids: tuple[int, ...]
+) -> list[float]:
+    """Return the times of the answer's tokens, in seconds from the request."""
+    bias = dict.fromkeys(eos_ids, -100.0)
+    request = GenerateRequest("b", prompt, Sampling(tokens, logit_bias=bias), POLICY)
+    begin = time.perf_counter()
+    return [time.perf_counter() - begin async for _ in engine.generate(request)]
+
+
+def run_generate(model: PreTrainedModel, prompts: list[list[int]], tokens: int) -> float:
+    """Return seconds for one batch."""
+    ids = torch.tensor(prompts, device=model.device)
+    settings = GenerationConfig(
+        max_new_tokens=tokens, do_sample=True, top_k=0, eos_token_id=None, pad_token_id=0
+    )
+    begin = time.perf_counter()
+    with torch.inference_mode():
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+    seconds = time.perf_counter() - begin
+    assert out.shape[1] == len(prompts[0]) + tokens
+    return seconds
+
+
+class Bench:
+    """One run."""
+
+    def __init__(
+        self, engine: TorchEngine, model: PreTrainedModel, tokenizer: ModelTokenizer, tokens: int
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._eos_ids = tokenizer.eos_ids
+        self._prompts = Prompts(tokenizer)
+        self._tokens = tokens
+        self.measured = Measured()
+
+    async def throughput(self, concurrency: int, prompt_length: int) -> None:
+        """Measure both once."""
+        total = concurrency * self._tokens
+        prompts = [self._prompts.make(prompt_length) for _ in range(concurrency)]
+        seconds = await asyncio.to_thread(run_generate, self._model, prompts, self._tokens)
+        self.measured.generate.setdefault(concurrency, []).append(total / seconds)
+        prompts = [self._prompts.make(prompt_length) for _ in range(concurrency)]
+        begin = time.perf_counter()
+        await asyncio.gather(
+            *[one_answer(self._engine, prompt, self._tokens, self._eos_ids) for prompt in prompts]
+        )
+        seconds = time.perf_counter() - begin
+        self.measured.engine.setdefault(concurrency, []).append(total / seconds)
+
+    async def first_token(self, length: int) -> None:
+        """Measure the time to the first token of a new prompt, and of the turn after it."""
+        prompt = self._prompts.make(length)
+        cold = (await one_answer(self._engine, prompt, 2, self._eos_ids))[0]
+        warm = (await one_answer(self._engine, prompt + self._prompts.make(20), 1, self._eos_ids))[
+            0
+        ]
+        self.measured.add(f"first_token_ms_{length}", 1e3 * cold)
+        self.measured.add(f"first_token_ms_{length}_next_turn", 1e3 * warm)
+        self.measured.add(f"prefill_tokens_per_s_{length}", length / cold)
+
+    async def stall(self, length: int) -> None:
+        """Measure the gaps between tokens of an answer while a long prompt is computed."""
+        times = asyncio.create_task(
+            one_answer(self._engine, self._prompts.make(20), self._tokens, self._eos_ids)
+        )
+        await asyncio.sleep(0.3)
+        await one_answer(self._engine, self._prompts.make(length), 1, self._eos_ids)
+        arrived = await times
+        gaps = [b - a for a, b in itertools.pairwise(arrived)]
+        self.measured.add(f"longest_gap_ms_during_prompt_of_{length}", 1e3 * max(gaps))
+
+
+def summary(measured: Measured, arguments: argparse.Namespace, seconds: float) -> dict[str, object]:
+    """Return medians over the repeats, with the worst ratio of any repeat."""
+    concurrency = {}
+    for n in CONCURRENCY:
+        pairs = list(zip(measured.engine[n], measured.generate[n], strict=True))
+        engine = statistics.median(measured.engine[n])
+        generate = statistics.median(measured.generate[n])
+        concurrency[str(n)] = {
+            "engine_tokens_per_s": round(engine, 2),
+            "generate_tokens_per_s": round(generate, 2),
+            "ratio": round(engine / generate, 3),
+            "lowest_ratio": round(min(a / b for a, b in pairs), 3),
+        }
+    return {
+        "benchmark": "engine",
+        "model": arguments.model,
+        "device": arguments.device,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
+        "prompt_tokens": arguments.prompt,
+        "answer_tokens": arguments.tokens,
+        "repeats": arguments.repeats,
+        "concurrency": concurrency,
+        "ok": all(entry["ratio"] >= 1.2 for entry in concurrency.values()),
+        **{name: round(statistics.median(values), 1) for name, values in measured.other.items()},
+        "seconds": round(seconds, 1),
+    }
+
+
+async def main(arguments: argparse.Namespace) -> dict[str, object]:
+    begin = time.perf_counter()
+    config = ModelConfig(path=arguments.model, device=arguments.device)
+    device = pick_device(config)
+    dtype = pick_dtype(config, device)
+    path: Path = resolve_model(arguments.model)
+    tokenizer = load_tokenizer(path)
+    engine = TorchEngine(path, TorchEngineConfig(context_length=4096), dtype, device)
+    await engine.load(VersionSource(POLICY, 0, str(path), WeightsKind.FULL, str(path)), live=True)
+    bench = Bench(engine, load_model(path, dtype, device), tokenizer, arguments.tokens)
+    for repeat in range(-1, arguments.repeats):
+        if repeat == 0:  # the first round warms up
+            bench.measured = Measured()
+        for n in CONCURRENCY:
+            await bench.throughput(n, arguments.prompt)
+        for length in (200, 2000):
+            await bench.first_token(length)
+        await bench.stall(2000)
+        print(f"repeat {repeat + 1}/{arguments.repeats}: {bench.measured}", file=sys.stderr)
+    await engine.close()
+    return summary(bench.measured, arguments, time.perf_counter() - begin)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64, help="answer tokens")
+    parser.add_argument("--prompt", type=int, default=48, help="prompt tokens")
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--device", default="auto")
+    print(json.dumps(asyncio.run(main(parser.parse_args()))))
