@@ -35,9 +35,12 @@ def add_to(app: typer.Typer) -> None:
 
 def gateway(ctx: typer.Context, fd: Descriptor = None, lifeline: LifelineEnd = None) -> None:
     """Serve the HTTP API."""
+    from rejoinder.gateway.auth import load_keys
     from rejoinder.launch.plan import bind_gateway
 
-    config, listener = _listener(_begin(ctx, lifeline), fd, bind_gateway)
+    config = _begin(ctx, lifeline)
+    load_keys(config.gateway)  # refuses to face strangers without keys, before it faces anyone
+    config, listener = _listener(config, fd, bind_gateway)
     _prepare(config)
     from rejoinder.gateway.server import run_gateway
 
