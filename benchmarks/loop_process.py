@@ -1,0 +1,116 @@
+"""The whole system under a benchmark: four real roles, watched by a thread of this process."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from rejoinder.config import Config, TorchEngineConfig
+from rejoinder.launch.base import RoleEnded
+from rejoinder.launch.system import LocalSystem, missing_parts
+
+_TICK_S = 0.1
+READY_S = 300.0
+
+
+class LoopProcess:
+    """Starts the four roles in ``config.home``, restarts what dies, and ends them on leaving."""
+
+    def __init__(self, config: Config) -> None:
+        self._system = LocalSystem(config)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor")
+        self.ended: list[RoleEnded] = []
+        """Every end of a role, in order."""
+        self.failure: BaseException | None = None
+        """Why watching ended by itself."""
+
+    def __enter__(self) -> LoopProcess:
+        self._system.__enter__()
+        try:
+            self._system.start(lambda text: print(text, flush=True))
+            self._thread.start()
+            self.wait_until_ready()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._system.__exit__(kind, error, trace)
+
+    @property
+    def config(self) -> Config:
+        """With the ports really bound."""
+        return self._system.config
+
+    @property
+    def address(self) -> str:
+        """Base of the API."""
+        return self._system.address
+
+    @property
+    def engine_address(self) -> str:
+        """Base of the engine's own interface."""
+        engine = self.config.engine
+        assert isinstance(engine, TorchEngineConfig)
+        return f"http://{engine.host}:{engine.port}"
+
+    def pid(self, role: str) -> int | None:
+        """Return a role's process, or None while it is away."""
+        return next(one.pid for one in self._system.running() if one.name == role)
+
+    def wait_until_ready(self) -> None:
+        """Return when the gateway serves."""
+        deadline = time.monotonic() + READY_S
+        gateway = self.config.gateway
+        while missing := missing_parts(gateway.host, gateway.port):
+            self.check()
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not ready after {READY_S:.0f} s: {missing}")
+            time.sleep(_TICK_S)
+
+    def check(self) -> None:
+        """Raise what ended the watching, if it has ended."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop.wait(_TICK_S):
+                self.ended += self._system.watch()
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread by check()
+            self.failure = error
+
+
+def machine() -> dict[str, object]:
+    """Return what the figures were measured on."""
+    return {
+        "processor": _processor(),
+        "cores": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
