@@ -90,7 +90,7 @@ class Talkers:
 
     async def _person(self, http: aiohttp.ClientSession) -> None:
         while not self._stop.is_set():
-            messages = [{"role": "user", "content": next(self._questions)}]
+            messages = [{"role": "user", "content": next(self._questions).text}]
             answer = await self._ask(http, messages)
             if not answer.whole:
                 await asyncio.sleep(0.5)  # a person waits before trying again
