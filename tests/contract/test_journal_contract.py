@@ -335,6 +335,14 @@ def test_a_job_given_back_is_claimed_again_after_its_time(story: Story) -> None:
     assert story.claim()[0].attempt == 2
 
 
+def test_a_job_given_back_untried_keeps_its_attempts(story: Story) -> None:
+    story.reply(story.answer())
+    for _ in range(3):
+        (task,) = story.claim()
+        assert task.attempt == 1
+        story.journal.retry_judging(task, 0, "the engine is away", counts=False)
+
+
 def test_hints_come_with_the_sample(story: Story) -> None:
     story.sample(-1)
     turn = story.answer()
@@ -757,8 +765,16 @@ def test_an_unregistered_policy_has_no_lineage(story: Story) -> None:
         story.journal.current_lineage("other")
 
 
-def test_a_policy_keeps_its_base(story: Story) -> None:
+def test_a_policy_follows_its_base_to_another_place(story: Story) -> None:
+    story.commit([])
     story.journal.ensure_policy(POLICY, "local", "/models/moved", "base-hash")
+    base, first = story.journal.versions(POLICY)
+    assert (base.uri, base.base_uri) == ("/models/moved", "/models/moved")
+    assert (first.uri, first.base_uri) == ("/policies/1", "/models/moved")
+
+
+def test_a_policy_keeps_its_base(story: Story) -> None:
+    story.journal.ensure_policy(POLICY, "local", "/models/base", "base-hash")
     with pytest.raises(JournalError, match="other weights"):
         story.journal.ensure_policy(POLICY, "local", "/models/other", "other-hash")
     with pytest.raises(JournalError, match="belongs to tenant"):

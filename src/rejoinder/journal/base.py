@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import IO, Protocol
 
 from rejoinder.types import (
     BASE_VERSION,
@@ -438,7 +439,15 @@ class PolicyJournal(Protocol):
         ...
 
     def forget_files(self, policy: str, version: int) -> None:
-        """Record that retention deleted a version's weights."""
+        """Record that retention deleted a version's weights and checkpoint.
+
+        Raises:
+            JournalError: the version is live or does not exist.
+        """
+        ...
+
+    def forget_checkpoint(self, policy: str, version: int) -> None:
+        """Record that retention deleted a version's optimizer state."""
         ...
 
 
@@ -475,4 +484,34 @@ class WatchJournal(Protocol):
 
     def status(self, policy: str, max_staleness: int) -> Json:
         """Return the counts ``rejoinder status`` shows; see ``journal/status.py`` for the keys."""
+        ...
+
+    def size_report(self) -> Json:
+        """Return ``bytes`` in use and ``tables`` {name: {rows, bytes}}; reads everything."""
+        ...
+
+    def apply_retention(self, keep_days: float | None, max_bytes: int | None) -> Json:
+        """Delete whole closed sessions that are too old or take too much space.
+
+        First those closed more than ``keep_days`` ago, then the oldest ones while more than
+        ``max_bytes`` are in use; None means no such limit. A session of which something may still
+        be judged, trained or freed by a rewind stays. What is deleted is counted.
+
+        Returns ``sessions`` and ``turns`` {age | size: n} deleted, ``bytes`` in use after it and
+        ``above_limit``: whether nothing more could be deleted although too much is in use.
+        """
+        ...
+
+    def export_records(
+        self,
+        target: str | Path | IO[bytes],
+        since: str | None = None,
+        policy: str | None = None,
+        tenant: str | None = None,
+    ) -> Json:
+        """Write turns and steps as JSON lines; see ``journal/export.py`` for their keys.
+
+        ``since`` is the id of the last exported turn: a path is then appended to instead of
+        written anew. Returns ``turns``, ``steps`` and ``last``, the id to go on from.
+        """
         ...

@@ -26,7 +26,9 @@ from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
 def ensure_policy(
     connection: Connection, policy: str, tenant: str, base_uri: str, fingerprint: str
 ) -> None:
-    """Register a policy with its base as version 0; registering it again changes nothing.
+    """Register a policy with its base as version 0.
+
+    Registering it again changes nothing but the place of the base.
 
     Raises:
         JournalError: it is registered with another base or for another tenant.
@@ -43,6 +45,8 @@ def ensure_policy(
             raise JournalError(
                 f"policy {policy!r} belongs to tenant {row.tenant!r}: choose another model.policy"
             )
+        if row.base_uri != base_uri:
+            _move_base(connection, policy, row.base_uri, base_uri)
         return
     now = time.time()
     connection.execute(
@@ -72,6 +76,16 @@ def ensure_policy(
     )
     insert_version(connection, base, None, None)
     make_live(connection, policy, BASE_VERSION, VersionState.RETIRED)
+
+
+def _move_base(connection: Connection, policy: str, old: str, new: str) -> None:
+    """Follow the same weights to another place (a cache that was moved or made anew)."""
+    connection.execute(sa.update(policies).where(policies.c.policy == policy).values(base_uri=new))
+    its_versions = policy_versions.c.policy == policy
+    for column in (policy_versions.c.base_uri, policy_versions.c.uri):
+        connection.execute(
+            sa.update(policy_versions).where(its_versions, column == old).values({column: new})
+        )
 
 
 def insert_version(

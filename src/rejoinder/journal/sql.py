@@ -32,16 +32,21 @@ from rejoinder.journal.base import (
     ChainMatch,
     FeedbackResult,
     FinishedTurn,
+    JudgeJournal,
     JudgeTask,
     Lineage,
     NextState,
     OpenTurn,
+    PolicyJournal,
     PolicyVersion,
     RoleReport,
     SameRequest,
     SampleSpec,
     StepCommit,
+    TrainJournal,
     TrainSample,
+    TurnJournal,
+    WatchJournal,
 )
 from rejoinder.journal.capture import Count, TurnGroup
 from rejoinder.journal.database import Database
@@ -53,7 +58,7 @@ from rejoinder.journal.writer import QUEUE_LIMIT, Writer
 from rejoinder.types import Fate, Json, Judgement, Scope
 
 
-class SqlJournal:
+class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJournal):
     """All journal protocols over one database; see ``base.py`` for the calls.
 
     Raises:
@@ -278,7 +283,7 @@ class SqlJournal:
         self._writer.call(lambda c: policies.forget_files(c, policy, version))
 
     def forget_checkpoint(self, policy: str, version: int) -> None:
-        """Record that a version's optimizer state was deleted."""
+        """See ``PolicyJournal``."""
         self._writer.call(lambda c: policies.forget_checkpoint(c, policy, version))
 
     # --- watching -----------------------------------------------------------------------------
@@ -292,14 +297,7 @@ class SqlJournal:
         return watching.reports(self.database.reader())
 
     def apply_retention(self, keep_days: float | None, max_bytes: int | None) -> Json:
-        """Delete whole closed sessions that are too old or take too much space.
-
-        First those closed more than ``keep_days`` ago, then the oldest ones while more than
-        ``max_bytes`` are in use; None means no such limit.
-
-        Returns ``sessions`` and ``turns`` {age | size: n} deleted, ``bytes`` in use after it and
-        ``above_limit``: whether nothing more could be deleted although too much is in use.
-        """
+        """See ``WatchJournal``."""
         report: Json = {"sessions": {"age": 0, "size": 0}, "turns": {"age": 0, "size": 0}}
         oldest = retention.cutoff(keep_days)
         while oldest is not None and self._delete_sessions(report, "age", oldest):
@@ -324,7 +322,7 @@ class SqlJournal:
         return count
 
     def size_report(self) -> Json:
-        """Return rows and bytes of each table; reads the whole database."""
+        """See ``WatchJournal``."""
         with self.database.snapshot() as connection:
             return retention.size_report(connection)
 
@@ -335,11 +333,7 @@ class SqlJournal:
         policy: str | None = None,
         tenant: str | None = None,
     ) -> Json:
-        """Write turns and steps as JSON lines; see ``export.py`` for their keys.
-
-        ``since`` is the id of the last exported turn: a path is then appended to instead of
-        written anew. Returns ``turns``, ``steps`` and ``last``, the id to go on from.
-        """
+        """See ``WatchJournal``."""
         if isinstance(target, str | Path):
             path = Path(target)
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from rejoinder.journal.database import Database, in_transaction, run
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-QUEUE_LIMIT = 20_000
+QUEUE_LIMIT = 10_000
 """Writes that may wait; beyond this the disk cannot follow and callers get an error."""
 TARGET_S = 0.010
 """Length of a transaction that the batch size is steered to."""
@@ -144,15 +144,26 @@ class Writer:
     # --- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            batch = self._take()
-            if batch is None:
-                return
-            if batch:
-                self._checkpointer.wanted()
-                self._write(batch)
-                for write in batch:
-                    _resolve(write)
+        batch: list[_Write] | None = []
+        try:
+            while (batch := self._take()) is not None:
+                if batch:
+                    self._checkpointer.wanted()
+                    self._write(batch)
+                    for write in batch:
+                        _resolve(write)
+        except BaseException as error:  # noqa: BLE001 - nobody may wait for a thread that has ended
+            log.exception("the journal's writer has failed")
+            self._fail_all(batch or [], error)
+
+    def _fail_all(self, batch: Sequence[_Write], error: BaseException) -> None:
+        with self._wake:
+            self._closing = True
+            waiting = [*batch, *self._queue]
+            self._queue.clear()
+        for write in waiting:
+            if write.future is not None and not write.future.done():
+                write.future.set_exception(JournalError(f"the journal's writer failed: {error}"))
 
     def _take(self) -> list[_Write] | None:
         """Wait for writes. [] after a quiet second, None when closed and empty."""
@@ -174,9 +185,10 @@ class Writer:
     def _write(self, batch: Sequence[_Write]) -> None:
         """Try all at once; if the group fails, one by one, so that only the culprit fails."""
         try:
+            parts = self._prepare(batch)
             self._begin()
             started = time.perf_counter()
-            self._apply(batch)
+            self._apply(parts)
             self._steer(len(batch), time.perf_counter() - started)
             run(self._connection, "COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it is, each write is tried alone next
@@ -191,8 +203,9 @@ class Writer:
         for write in batch:
             write.result = write.error = None
             try:
+                parts = self._prepare([write])
                 self._begin()
-                self._apply([write])
+                self._apply(parts)
                 run(self._connection, "COMMIT")
             except Exception as error:  # noqa: BLE001 - handed to whoever waits for this write
                 self._rollback()
@@ -200,20 +213,27 @@ class Writer:
                 if write.item is not None:
                     self._forget(write.item)
 
-    def _apply(self, batch: Sequence[_Write]) -> None:
-        """Apply in order: calls one at a time, the frequent writes between them as a group."""
+    def _prepare(self, batch: Sequence[_Write]) -> list[Group | _Write]:
+        """Sort a batch into groups and calls, in order; arrays are encoded before the lock."""
+        parts: list[Group | _Write] = []
         group: Group | None = None
         for write in batch:
-            if write.call is None:
-                group = group or self._new_group()
-                group.add(write.item)
-                continue
-            if group is not None:
-                group.apply(self._connection)
+            if write.call is not None:
+                parts.append(write)
                 group = None
-            self._call(write)
-        if group is not None:
-            group.apply(self._connection)
+                continue
+            if group is None:
+                group = self._new_group()
+                parts.append(group)
+            group.add(write.item)
+        return parts
+
+    def _apply(self, parts: Sequence[Group | _Write]) -> None:
+        for part in parts:
+            if isinstance(part, _Write):
+                self._call(part)
+            else:
+                part.apply(self._connection)
 
     def _call(self, write: _Write) -> None:
         assert write.call is not None

@@ -44,7 +44,8 @@ class Conservation(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def turn(self, pick: int) -> OpenTurn:
-        return self.turns[pick % len(self.turns)]
+        """One of the last few turns, so that much happens to each."""
+        return self.turns[-1 - pick % min(3, len(self.turns))]
 
     # --- serving ------------------------------------------------------------------------------
 
@@ -95,6 +96,16 @@ class Conservation(RuleBasedStateMachine):
     def judge(self, score: int | None) -> None:
         if self.story.rows("SELECT 1 FROM judge_jobs WHERE owner IS NULL LIMIT 1"):
             self.story.judge(score)
+
+    @rule(score=st.sampled_from([-1, 1]))
+    def sample(self, score: int) -> None:
+        turn = self.story.answer(version=self.story.lineage().head_version)
+        self.turns.append(turn)
+        self.story.journal.add_feedback(SCOPE, turn.completion_id, 0, score, None).result(9)
+
+    @rule()
+    def train(self) -> None:
+        self.story.train(3)
 
     @rule(limit=st.integers(1, 4), staleness=st.integers(0, 3))
     def take(self, limit: int, staleness: int) -> None:

@@ -157,6 +157,21 @@ def test_answers_that_come_together_share_a_commit(story: Story) -> None:
     assert len(commits) <= 3
 
 
+def test_nobody_waits_for_a_writer_that_has_died(story: Story) -> None:
+    def die(_written: bool) -> None:
+        raise MemoryError
+
+    go = hold_writer(story)
+    story.journal._writer.add(opening(), die)
+    waiting = story.journal.finish_turn(finishing(opening()))
+    go.set()
+    with pytest.raises(JournalError):
+        waiting.result(10)
+    story.journal._writer._thread.join(10)
+    with pytest.raises(JournalError, match="closed"):
+        story.journal.flush()
+
+
 def test_a_cancelled_future_does_not_stop_the_writer(story: Story) -> None:
     go = hold_writer(story)
     turn = opening()
