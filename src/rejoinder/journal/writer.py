@@ -152,7 +152,7 @@ class Writer:
                     self._write(batch)
                     for write in batch:
                         _resolve(write)
-        except BaseException as error:  # noqa: BLE001 - nobody may wait for a thread that has ended
+        except BaseException as error:  # nobody may wait for a thread that has ended
             log.exception("the journal's writer has failed")
             self._fail_all(batch or [], error)
 
