@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="See a policy's versions, go back, take one along.")
 
+_FIGURES = {"score": "reward_mean", "loss": "loss", "grad": "grad_norm", "entropy": "entropy"}
+"""Columns of the list, and the metrics of the step that they show."""
 _STATE_STYLES = {"live": "bold green", "rejected": "red", "orphaned": "yellow"}
 PolicyName = Annotated[str | None, typer.Option("--policy", help="(default: model.policy)")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
@@ -144,12 +146,23 @@ def _print_table(versions: list[PolicyVersion]) -> None:
 
     from rich.table import Table
 
-    names = ("mean_score", "loss", "grad_norm", "learning_rate")
-    table = Table("version", "state", "step", "parent", "age", "files", *names, box=None)
+    table = Table(
+        "version",
+        "state",
+        "step",
+        "parent",
+        "age",
+        "files",
+        *_FIGURES,
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
+    for column in table.columns:
+        column.no_wrap = True
     for version in reversed(versions):
         style = _STATE_STYLES.get(version.state, "")
         state = f"[{style}]{version.state}[/{style}]" if style else str(version.state)
-        files = ("checkpoint" if version.checkpoint_uri else "weights") if version.files else "-"
+        files = ("resumable" if version.checkpoint_uri else "weights") if version.files else "-"
         table.add_row(
             str(version.version),
             state,
@@ -157,7 +170,7 @@ def _print_table(versions: list[PolicyVersion]) -> None:
             "-" if version.parent is None else str(version.parent),
             age(max(0.0, time.time() - version.created_at)),
             files,
-            *(_figure(version.metrics.get(name)) for name in names),
+            *(_figure(version.metrics.get(name)) for name in _FIGURES.values()),
         )
     out().print(table)
 
@@ -165,4 +178,4 @@ def _print_table(versions: list[PolicyVersion]) -> None:
 def _figure(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

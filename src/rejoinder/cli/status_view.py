@@ -24,7 +24,7 @@ WORD_STYLES = {
 }
 _SCORE_STYLES = {"+1": "green", "0": "white", "-1": "red", "none": "yellow"}
 _BAR = 12
-_METRICS = ("loss", "grad_norm", "learning_rate", "kl", "clip_fraction", "logprob_difference")
+_METRICS = ("loss", "grad_norm", "entropy", "logprob_difference_mean", "off_policy_kl")
 """Of the last step, where the trainer reports them; the first ones found are shown."""
 _SHOWN_METRICS = 4
 REPORTING_S = 15.0
@@ -131,14 +131,15 @@ def _step(document: Json) -> Panel:
     table.add_row("mean score", "-" if score is None else f"{score:+.2f}")
     metrics: Json = last["metrics"]
     for name in [name for name in _METRICS if name in metrics][:_SHOWN_METRICS]:
-        table.add_row(name.replace("_", " "), f"{metrics[name]:.4g}")
+        table.add_row(name.removesuffix("_mean").replace("_", " "), f"{metrics[name]:.4g}")
     return Panel(table, title=f"step {last['step']}")
 
 
 def _roles(document: Json) -> Panel:
     table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("role", "state", "seen", "serves", "last error"):
-        table.add_column(name, no_wrap=name != "last error", ratio=3 if name == "last error" else 1)
+    for name in ("role", "state", "seen", "serves"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("last error", ratio=1)
     for role in _newest(document["roles"]):
         style = "" if role["fresh"] else "yellow"
         state = role["state"] if role["fresh"] else f"gone ({role['state']})"

@@ -122,8 +122,10 @@ def _watch(system: LocalSystem, stopping: threading.Event) -> None:
 
     from rejoinder.cli.status_view import status_line
     from rejoinder.journal.sql import SqlJournal
+    from rejoinder.launch.housekeeping import Housekeeper
 
-    with SqlJournal(system.config.journal_url) as journal:
+    config = system.config
+    with SqlJournal(config.journal_url) as journal, Housekeeper(journal, config.journal):
         if not err().is_terminal:
             _watch_plainly(system, journal, stopping)
             return
