@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,18 @@ async def test_a_version_that_is_no_longer_live_is_freed_and_the_start_weights_s
         await engine.load(source(tiny_models[1], 1), live=True)
         await engine.load(source(tiny_models[2], 2), live=True)
         assert (await engine.info()).loaded == {POLICY: [0, 2]}
+
+
+async def test_the_memory_of_a_replaced_version_is_given_back(tiny_models: list[Path]):
+    async with torch_engine(tiny_models[0]) as engine:
+        await engine.load(source(tiny_models[1], 1), live=True)
+        await answer(engine, request(PROMPT))
+        weights = engine._worker.versions.resolve(POLICY, 1)
+        embedding = weakref.ref(weights.forward.embedding)
+        del weights
+        await engine.load(source(tiny_models[2], 2), live=True)
+        await answer(engine, request(PROMPT))
+        await until(lambda: embedding() is None)
 
 
 async def test_a_version_loaded_on_purpose_stays_until_it_is_unloaded(tiny_models: list[Path]):

@@ -1,0 +1,106 @@
+"""The HTTP client against servers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from rejoinder.engine import wire
+from rejoinder.engine.base import TokenChunk
+from rejoinder.engine.client import HttpEngine
+from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable
+from tiny_model import answer, request
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+FIRST = wire.chunk_frame(TokenChunk([5], [-0.5], 0))
+
+
+def _http_chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[HttpEngine]:
+    """Run a raw TCP server and a client of it."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            await handler(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    client = HttpEngine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    try:
+        yield client
+    finally:
+        await client.close()
+        server.close()
+
+
+async def test_nobody_listening_is_unavailable(unused_tcp_port: int):
+    client = HttpEngine(f"http://127.0.0.1:{unused_tcp_port}")
+    with pytest.raises(EngineUnavailable, match=str(unused_tcp_port)):
+        await answer(client, request([1]))
+    with pytest.raises(EngineUnavailable):
+        await client.info()
+    await client.close()
+
+
+@pytest.mark.parametrize("rest", [b"", b"0\r\n\r\n"])
+async def test_a_server_that_goes_away_while_answering_is_unavailable(rest: bytes):
+    async def half(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + _http_chunk(FIRST) + rest)
+        await writer.drain()
+
+    async with serving(half) as client:
+        stream = client.generate(request([1]))
+        assert (await anext(stream)).ids == [5]
+        with pytest.raises(EngineUnavailable):
+            await anext(stream)
+
+
+async def test_a_server_that_hangs_is_a_timeout_some_seconds_after_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("rejoinder.engine.client._GRACE_S", 0.05)
+
+    async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        await asyncio.sleep(5)
+
+    async with serving(hang) as client:
+        with pytest.raises(EngineTimeout):
+            await answer(client, request([1], deadline_s=0.05))
+
+
+async def test_an_error_status_with_a_foreign_body_is_an_engine_error():
+    async def gateway(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\nhtml")
+        await writer.drain()
+
+    async with serving(gateway) as client:
+        with pytest.raises(EngineError, match="protocol"):
+            await client.info()
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch):
+    """Guards against conversations that leave through a proxy."""
+    seen: list[bytes] = []
+
+    async def one(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(b"served")
+        last = wire.chunk_frame(TokenChunk([], [], 0, finish_reason="stop"))  # type: ignore[arg-type]
+        writer.write(HEAD + _http_chunk(last) + b"0\r\n\r\n")
+        await writer.drain()
+
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with serving(one) as client:
+        await answer(client, request([1]))
+    assert seen == [b"served"]

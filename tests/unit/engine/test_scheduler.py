@@ -1,0 +1,114 @@
+"""What a step computes, and for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rejoinder.engine.base import ScoreRequest
+from rejoinder.engine.torch_engine.scheduler import Scheduler
+from rejoinder.engine.torch_engine.sequence import Generation, Scoring, Sequence
+from rejoinder.engine.torch_engine.slots import SlotPool
+from rejoinder.engine.torch_engine.versions import Weights
+from tiny_model import POLICY, request, source
+
+OLD = Weights(source(Path("old"), 0), forward=None)  # type: ignore[arg-type]
+NEW = Weights(source(Path("new"), 1), forward=None)  # type: ignore[arg-type]
+
+
+class _NoDetokenizer:
+    def stream(self) -> None:
+        """Nothing here has stop strings."""
+
+
+def _generation(prompt: list[int], **options: Any) -> Generation:
+    return Generation.start(request(prompt, **options), None, _NoDetokenizer(), 256)  # type: ignore[arg-type]
+
+
+def _scoring(ids: list[int], **options: Any) -> Scoring:
+    return Scoring.start(ScoreRequest("s", ids, POLICY, **options), None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def scheduler() -> Scheduler:
+    slots = SlotPool(8, 256, lambda *_: None)
+    return Scheduler(slots, max_running=8, max_waiting=8, prefill_chunk=16)
+
+
+def _start(scheduler: Scheduler, *sequences: Sequence) -> None:
+    for sequence in sequences:
+        scheduler.submit(sequence)
+    scheduler.admit(lambda _: OLD)
+
+
+def _step(scheduler: Scheduler) -> dict[Sequence, int]:
+    """Pretend to compute a step; return how many tokens each sequence got."""
+    counts = {}
+    for _, works in scheduler.plan():
+        for work in works:
+            assert work.sequence.slot is not None
+            work.sequence.slot.extend(work.span().ids)
+            counts[work.sequence] = work.end - work.begin
+    return counts
+
+
+def test_prompts_share_a_chunk_in_order_of_rank_and_single_tokens_are_free(scheduler: Scheduler):
+    first, second, short = _generation([1] * 20), _generation([2] * 20), _generation([3])
+    _start(scheduler, first, second, short)
+    assert _step(scheduler) == {first: 16, short: 1}
+    assert _step(scheduler) == {first: 4, second: 12}
+    assert _step(scheduler) == {second: 8}
+
+
+def test_judges_get_a_quarter_of_the_chunk_while_people_wait_and_all_of_it_else(
+    scheduler: Scheduler,
+):
+    judges = [_scoring([n] * 40) for n in (5, 6)]
+    person = _generation([1] * 3)
+    _start(scheduler, *judges, person)
+    assert _step(scheduler) == {person: 3, judges[0]: 4}
+    scheduler.finish(person)
+    assert _step(scheduler) == {judges[0]: 16}
+
+
+def test_only_the_logits_that_matter_are_computed(scheduler: Scheduler):
+    scoring = _scoring(list(range(10)), start=4, stop=7, priority=0)
+    answer = _generation(list(range(20, 30)))
+    _start(scheduler, scoring, answer)
+    wanted = {work.sequence: work.wanted for _, works in scheduler.plan() for work in works}
+    assert wanted[answer] == range(9, 10)
+    assert wanted[scoring] == range(3, 6)
+    assert scoring.goal == 6
+
+
+def test_sequences_of_different_weights_are_different_passes(scheduler: Scheduler):
+    old, new = _generation([1, 2]), _generation([1, 2])
+    old.weights, new.weights = OLD, NEW
+    _start(scheduler, old, new)
+    assert [(weights, len(works)) for weights, works in scheduler.plan()] == [(OLD, 1), (NEW, 1)]
+
+
+def test_a_switch_restarts_prompts_and_leaves_answers_and_scores_going(scheduler: Scheduler):
+    prompt, answer, pinned = _generation([1] * 20), _generation([2]), _generation([3], version=0)
+    scoring = _scoring([4] * 9)
+    pinned.weights = OLD
+    _start(scheduler, answer, pinned, scoring, prompt)
+    _step(scheduler)
+    answer.ids.append(7)
+    scheduler.switch(POLICY, NEW)
+    assert (prompt.weights, prompt.computed) == (NEW, 0)
+    assert (answer.weights, answer.computed) == (NEW, 1)
+    assert pinned.weights is OLD
+    assert scoring.weights is OLD
+    assert scheduler.uses(OLD)
+
+
+def test_people_wait_for_nobody_but_people(scheduler: Scheduler):
+    """A judge's prompt that shares the beginning must not hold a person's request back."""
+    shared = list(range(100, 150))
+    _start(scheduler, _scoring([*shared, 1, 2]), _generation(shared))
+    assert len(scheduler.running) == 2
+    _start(scheduler, sibling := _generation(shared))
+    assert sibling not in scheduler.running
