@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import structlog
 import torch
 
 from rejoinder.chat.detokenizer import Detokenizer
@@ -23,7 +25,7 @@ from rejoinder.engine.base import (
 from rejoinder.engine.limits import check_generate, check_score
 from rejoinder.engine.torch_engine.build import Builder, cache_shape, read_config
 from rejoinder.engine.torch_engine.delivery import Mailbox
-from rejoinder.engine.torch_engine.kv_cache import KVCache
+from rejoinder.engine.torch_engine.kv_cache import KVCache, context_that_fits
 from rejoinder.engine.torch_engine.scheduler import Scheduler
 from rejoinder.engine.torch_engine.sequence import Generation, Scoring
 from rejoinder.engine.torch_engine.slots import SlotPool
@@ -33,6 +35,8 @@ from rejoinder.errors import ConfigError, EngineError, UnknownVersion
 from rejoinder.models.embedded import local_path, resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.types import WeightsKind
+
+log = structlog.get_logger(__name__)
 
 _CAPABILITIES = ["logprobs", "score", "candidates", "stop_strings", "multi_version"]
 _LONGEST_PAUSE_S = 0.02
@@ -53,10 +57,16 @@ class TorchEngine:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer.tokenizer)
         self._vocab_size: int = model_config.vocab_size
-        self._context = min(
-            config.context_length or tokenizer.context_length, tokenizer.context_length
-        )
-        shape = cache_shape(model_config, config.cache_slots, self._context)
+        shape = cache_shape(model_config, config.cache_slots, tokenizer.context_length)
+        fitting = config.context_length or context_that_fits(shape, dtype, device)
+        shape = dataclasses.replace(shape, context=min(fitting, tokenizer.context_length))
+        if config.context_length is None and shape.context < tokenizer.context_length:
+            log.warning(
+                "context shortened to what the GPU holds; lower engine.cache_slots for more",
+                context=shape.context,
+                of_the_model=tokenizer.context_length,
+            )
+        self._context = shape.context
         cache = KVCache(shape, dtype, device)
         self._builder = Builder(shape, dtype, device)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="engine-loader")

@@ -9,6 +9,12 @@ from torch import Tensor
 
 from rejoinder.errors import ConfigError
 
+_GPU_SHARE = 0.3
+"""Of the free GPU memory: what the cache takes at most if no context length is configured."""
+
+_LEAST_CONTEXT = 512
+"""A smaller one is of no use: asking for this much then fails, and says what to change."""
+
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
@@ -20,6 +26,19 @@ class CacheShape:
     """Rows of a slot."""
     kv_heads: int
     head_dim: int
+
+
+def context_that_fits(shape: CacheShape, dtype: torch.dtype, device: torch.device) -> int:
+    """Return the context of ``shape``, or on CUDA what ``_GPU_SHARE`` of the free memory holds.
+
+    The rest is for weights (old, new and start weights may be there together) and a trainer.
+    """
+    if device.type != "cuda":
+        return shape.context
+    free, _ = torch.cuda.mem_get_info(device)
+    row_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+    rows = int(free * _GPU_SHARE) // (row_bytes * shape.slots)
+    return min(shape.context, max(rows, _LEAST_CONTEXT))
 
 
 class KVCache:
