@@ -1,1 +1,1 @@
-"""The policy registry and how versions reach engines."""
+"""The policy registry: versions, their files, and how they reach engines."""

@@ -1,0 +1,116 @@
+"""Where a policy's versions and checkpoints are on disk, and which of them may go.
+
+The journal says which versions count; the disk says what of them is there. Under
+``<home>/policies/<policy>/``: ``versions/v000012/`` holds weights that engines load, and
+``checkpoints/v000012/`` what training needs beside them to go on from version 12.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from rejoinder.errors import ConfigError
+from rejoinder.journal.base import PolicyVersion
+from rejoinder.policy.durable import PARTIAL, read_marker
+from rejoinder.types import BASE_VERSION, Json, VersionState
+
+_NAME = re.compile(r"v(\d+)")
+
+
+class PolicyFiles:
+    """The directories of one policy."""
+
+    def __init__(self, root: Path, policy: str) -> None:
+        """Name the directories; nothing is made.
+
+        Raises:
+            ConfigError: the policy's name is not one of a directory.
+        """
+        if policy in (".", ".."):
+            raise ConfigError(f"model.policy: {policy!r} cannot name a directory")
+        self._versions = root / policy / "versions"
+        self._checkpoints = root / policy / "checkpoints"
+
+    def version(self, number: int) -> Path:
+        """Directory of a version's weights."""
+        return self._versions / f"v{number:06d}"
+
+    def checkpoint(self, number: int) -> Path:
+        """Directory of the optimizer's state after a version's step."""
+        return self._checkpoints / f"v{number:06d}"
+
+    def checkpoints(self) -> list[int]:
+        """Versions with a complete checkpoint, ascending by number."""
+        return [number for number in _numbers(self._checkpoints) if self.marker(number)]
+
+    def marker(self, number: int) -> Json | None:
+        """Return what a version's checkpoint says of itself, or None if it is not complete."""
+        return read_marker(self.checkpoint(number))
+
+    def has_weights(self, number: int) -> bool:
+        """Whether a version's weights are complete on disk; those of the base are not here."""
+        return number == BASE_VERSION or read_marker(self.version(number)) is not None
+
+    def remove_leftovers(self, versions: Collection[PolicyVersion]) -> list[str]:
+        """Delete what a killed trainer left: unfinished directories and uncommitted versions.
+
+        Also what retention had forgotten in the journal and not yet deleted. Only the holder of
+        the policy's training lease may call it.
+
+        Args:
+            versions: all versions of the policy in the journal.
+
+        Returns:
+            the names of what was deleted.
+        """
+        known = {one.version for one in versions if one.files}
+        removed = []
+        for parent in (self._versions, self._checkpoints):
+            for path in sorted(parent.iterdir()) if parent.is_dir() else ():
+                number = _number(path)
+                if path.name.startswith(PARTIAL) or (number is not None and number not in known):
+                    shutil.rmtree(path)
+                    removed.append(f"{parent.name}/{path.name}")
+        return removed
+
+    def remove_version(self, number: int) -> None:
+        """Delete a version's weights and its checkpoint."""
+        shutil.rmtree(self.version(number), ignore_errors=True)
+        self.remove_checkpoint(number)
+
+    def remove_checkpoint(self, number: int) -> None:
+        """Delete a version's checkpoint."""
+        shutil.rmtree(self.checkpoint(number), ignore_errors=True)
+
+
+def expendable(
+    versions: Collection[PolicyVersion], checkpoints: Collection[int], keep: int, start: int
+) -> list[int]:
+    """Return the versions whose weights may be deleted, ascending.
+
+    Kept are the base, the newest ``keep``, live and pinned ones, those with a checkpoint, and
+    ``start``, from which the lineage can begin anew. Orphaned ones are never served again.
+    """
+    with_files = [one for one in versions if one.files and one.version != BASE_VERSION]
+    servable = sorted(one.version for one in with_files if one.state is not VersionState.ORPHANED)
+    kept = {*servable[-keep:], *(set(checkpoints) & set(servable)), start}
+    return sorted(
+        one.version
+        for one in with_files
+        if one.version not in kept and not one.pinned and one.state is not VersionState.LIVE
+    )
+
+
+def _numbers(parent: Path) -> list[int]:
+    """Numbers of the directories in ``parent``, in numeric order."""
+    if not parent.is_dir():
+        return []
+    return sorted(number for path in parent.iterdir() if (number := _number(path)) is not None)
+
+
+def _number(path: Path) -> int | None:
+    found = _NAME.fullmatch(path.name)
+    return int(found[1]) if found else None

@@ -1,0 +1,143 @@
+"""The trainer role: puts the parts together and runs the training loop until told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import structlog
+
+from rejoinder.algorithms.base import Algorithm
+from rejoinder.algorithms.registry import build_algorithm
+from rejoinder.config import Config
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.models.cores import share_cores
+from rejoinder.policy.files import PolicyFiles
+from rejoinder.trainer.evaluation import Evaluator
+from rejoinder.trainer.heartbeat import Heartbeat
+from rejoinder.trainer.progress import StepProgress
+from rejoinder.trainer.trackers import EXTERNAL, build_trackers
+from rejoinder.trainer.training import BF16_ALARM, FP32_ALARM, Surroundings, TrainingLoop
+
+log = structlog.get_logger(__name__)
+
+
+def run_trainer(config: Config, stop: threading.Event | None = None) -> None:
+    """Train the configured policy until SIGTERM or SIGINT, or until ``stop`` is set.
+
+    The policy must be registered (``ensure_policy``). The process gives way to serving: its
+    priority is lowered to ``trainer.nice``.
+
+    Args:
+        config: all of it.
+        stop: ends the run at the next clean point; None: only signals do.
+
+    Raises:
+        ConfigError: the configuration cannot work; the message says what to change.
+        JournalError: the journal cannot be used, or the policy is not registered.
+    """
+    stop = stop or threading.Event()
+    share_cores()
+    _give_way(config.trainer.nice)
+    algorithm = build_algorithm(config.trainer)
+    with SqlJournal(config.journal_url) as journal, _stop_on_signals(stop):
+        with Heartbeat(journal, _constant_detail(config)) as heartbeat:
+            _train(config, journal, algorithm, heartbeat, stop)
+        journal.flush()
+
+
+def _train(
+    config: Config,
+    journal: SqlJournal,
+    algorithm: Algorithm,
+    heartbeat: Heartbeat,
+    stop: threading.Event,
+) -> None:
+    policy = config.model.policy
+    with contextlib.ExitStack() as stack:
+        trackers = build_trackers(config.trainer.trackers, config.home_path, policy)
+        for tracker in trackers:
+            stack.callback(tracker.close)
+        evaluator = _build_evaluator(config, journal, heartbeat.note_error)
+        if evaluator is not None:
+            stack.callback(evaluator.close)
+        # PyTorch is imported here, after ``share_cores``, and not by tests with another backend.
+        from rejoinder.trainer.torch_backend import TorchBackend
+
+        backend = TorchBackend(config, algorithm.loss)
+        loop = TrainingLoop(
+            journal,
+            backend,
+            algorithm,
+            config.trainer,
+            policy,
+            PolicyFiles(config.versions_path, policy),
+            Surroundings(heartbeat, stack.enter_context(StepProgress()), trackers, evaluator),
+            FP32_ALARM if backend.is_full_precision else BF16_ALARM,
+        )
+        loop.run(stop)
+
+
+def _constant_detail(config: Config) -> dict[str, object]:
+    trainer = config.trainer
+    return {
+        "batch_size": trainer.batch_size,
+        "algorithm": trainer.algorithm,
+        "weights": "full" if trainer.lora is None else "lora",
+        "external": sorted(EXTERNAL & set(trainer.trackers)),
+    }
+
+
+def _build_evaluator(
+    config: Config, journal: SqlJournal, note_error: Callable[[str], None]
+) -> Evaluator | None:
+    if not config.evaluation.every:
+        return None
+    from rejoinder.chat.renderer import ChatTemplateRenderer
+    from rejoinder.gateway.engines import connect_engine
+    from rejoinder.models.embedded import resolve_model
+    from rejoinder.models.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(resolve_model(config.model.path))
+    return Evaluator(
+        config.evaluation,
+        lambda: connect_engine(config),
+        ChatTemplateRenderer(tokenizer),
+        tokenizer,
+        journal,
+        note_error,
+    )
+
+
+def _give_way(nice: int) -> None:
+    """Lower this process's priority; one that is lower already stays."""
+    wanted = max(nice, os.getpriority(os.PRIO_PROCESS, 0))
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, wanted)
+    except OSError as error:
+        log.warning("cannot lower the priority", nice=nice, error=str(error))
+
+
+@contextlib.contextmanager
+def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set ``stop``; a second one ends the process as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask_to_stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        stop.set()
+
+    for number in before:
+        signal.signal(number, ask_to_stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,123 @@
+"""From a step in memory to a version in the registry: files first, then one transaction."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from rejoinder.errors import JournalError, LeaseLost
+from rejoinder.journal.base import Lineage, PolicyVersion, StepCommit, TrainJournal
+from rejoinder.policy.durable import durable_directory
+from rejoinder.policy.files import PolicyFiles
+from rejoinder.trainer.base import TrainerBackend
+from rejoinder.trainer.lease import Lease
+from rejoinder.trainer.step import PreparedStep
+from rejoinder.types import BASE_VERSION, Json, VersionState
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Run:
+    """Training under one lease, from one load to the next."""
+
+    lease: Lease
+    lineage: Lineage
+    head: PolicyVersion
+    """The version that the backend holds."""
+    is_current: bool = True
+    """False once the registry has moved away from it: load anew."""
+
+
+class Publisher:
+    """Writes versions and checkpoints, and commits steps."""
+
+    def __init__(
+        self,
+        journal: TrainJournal,
+        backend: TrainerBackend,
+        files: PolicyFiles,
+        checkpoint_every: int,
+    ) -> None:
+        self._journal = journal
+        self._backend = backend
+        self._files = files
+        self._checkpoint_every = checkpoint_every
+
+    def publish(
+        self, run: Run, prepared: PreparedStep, metrics: dict[str, float], started_at: float
+    ) -> bool:
+        """Make a step durable and its version live; False if the journal no longer wants it.
+
+        The run then holds the new head. A refused step leaves files that the next start deletes.
+
+        Raises:
+            LeaseLost: another trainer has taken over; nothing was committed.
+        """
+        version = self._write(run, metrics)
+        commit = StepCommit(
+            lineage_id=run.lineage.lineage_id,
+            step=run.lineage.next_step,
+            version=version,
+            sample_ids=[sample.sample_id for sample in prepared.samples],
+            metrics=metrics,
+            started_at=started_at,
+            finished_at=time.time(),
+        )
+        try:
+            self._journal.commit_step(run.lease.name, run.lease.fence, commit)
+        except LeaseLost:
+            raise
+        except JournalError as error:
+            log.warning("the journal refused the step", step=commit.step, reason=str(error))
+            return False
+        lineage = self._journal.current_lineage(version.policy)
+        run.head = version
+        run.is_current = lineage.lineage_id == run.lineage.lineage_id
+        run.lineage = lineage
+        return True
+
+    def keep_optimizer(self, run: Run) -> None:
+        """Write a checkpoint of the head, unless there is one: nothing is then computed again."""
+        number = run.head.version
+        if number != BASE_VERSION and self._files.marker(number) is None:
+            self._write_checkpoint(number, _marker(run.lineage, number, run.head.step))
+
+    def _write(self, run: Run, metrics: dict[str, float]) -> PolicyVersion:
+        lineage = run.lineage
+        number, step = lineage.next_version, lineage.next_step
+        due = step % self._checkpoint_every == 0
+        marker = _marker(lineage, number, step)
+        with durable_directory(self._files.version(number), marker) as made:
+            self._backend.save_weights(made)
+        if due:
+            self._write_checkpoint(number, marker)
+        return PolicyVersion(
+            policy=lineage.policy,
+            version=number,
+            uri=self._files.version(number).as_uri(),
+            kind=self._backend.kind,
+            base_uri=run.head.base_uri,
+            parent=run.head.version,
+            lineage_id=lineage.lineage_id,
+            step=step,
+            state=VersionState.LIVE,
+            created_at=time.time(),
+            checkpoint_uri=self._files.checkpoint(number).as_uri() if due else None,
+            metrics=metrics,
+        )
+
+    def _write_checkpoint(self, number: int, marker: Json) -> None:
+        with durable_directory(self._files.checkpoint(number), marker) as made:
+            self._backend.save_checkpoint(made)
+
+
+def _marker(lineage: Lineage, version: int, step: int | None) -> Json:
+    return {
+        "policy": lineage.policy,
+        "lineage_id": lineage.lineage_id,
+        "version": version,
+        "step": step,
+    }

@@ -1,0 +1,87 @@
+"""Where training goes on: the newest version of the lineage whose optimizer state is on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from rejoinder.errors import JournalError
+from rejoinder.journal.base import Lineage, PolicyVersion, TrainJournal
+from rejoinder.models.embedded import local_path
+from rejoinder.policy.files import PolicyFiles
+from rejoinder.policy.registry import PolicyRegistry, in_lineage
+from rejoinder.trainer.lease import Lease
+from rejoinder.types import BASE_VERSION
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What to load, and what it cost."""
+
+    lineage: Lineage
+    head: PolicyVersion
+    weights: Path | None
+    """None: the start weights."""
+    checkpoint: Path | None
+    """None: the optimizer starts anew."""
+    freed: int
+    """Samples of orphaned steps that will train again."""
+
+
+def resume(
+    journal: TrainJournal, registry: PolicyRegistry, files: PolicyFiles, lease: Lease, policy: str
+) -> Resumption:
+    """Clean up after a crash and choose the version to go on from (design, rule 3).
+
+    Versions of the lineage after the newest complete checkpoint become orphaned, and what they
+    consumed is free again. Without any checkpoint the lineage begins anew at its first version.
+
+    Raises:
+        LeaseLost: another trainer has taken over.
+        JournalError: the policy is not registered, or weights are missing on disk.
+    """
+    lineage = journal.current_lineage(policy)
+    versions = registry.versions()
+    removed = files.remove_leftovers(versions)
+    if removed:
+        log.info("removed what an earlier run left unfinished", directories=removed)
+    chosen = _newest_checkpoint(lineage, versions, files)
+    target = lineage.from_version if chosen is None else chosen
+    freed = 0
+    if target != lineage.head_version:
+        freed = journal.rewind(lease.name, lease.fence, lineage, target)
+        log.warning(
+            "went back to the newest checkpoint",
+            version=target,
+            orphaned_up_to=lineage.head_version,
+            samples_freed=freed,
+        )
+        lineage = journal.current_lineage(policy)
+    head = next(one for one in versions if one.version == target)
+    if not files.has_weights(target):
+        raise JournalError(
+            f"the weights of version {target} of {policy!r} are missing in {local_path(head.uri)}: "
+            "restore them, or choose another version with `rejoinder policy rollback`"
+        )
+    return Resumption(
+        lineage=lineage,
+        head=head,
+        weights=None if target == BASE_VERSION else local_path(head.uri),
+        checkpoint=None if chosen is None else files.checkpoint(chosen),
+        freed=freed,
+    )
+
+
+def _newest_checkpoint(
+    lineage: Lineage, versions: list[PolicyVersion], files: PolicyFiles
+) -> int | None:
+    """Return the newest version of the lineage, its start included, that can be gone on from."""
+    usable = in_lineage(lineage, versions)
+    for number in reversed(files.checkpoints()):
+        if number in usable and files.has_weights(number):
+            return number
+    return None

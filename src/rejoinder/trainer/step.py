@@ -1,0 +1,152 @@
+"""What goes into a step: samples become turns with signals, weights and reasons for the rest."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rejoinder.algorithms.base import Algorithm, TokenSignal
+from rejoinder.config import LossConfig
+from rejoinder.journal.base import PolicyVersion, TrainSample
+from rejoinder.trainer.aggregation import token_weights
+from rejoinder.trainer.base import SignalledTurn, StepFigures
+from rejoinder.types import BASE_VERSION, Fate
+
+MIXED_VERSIONS = "mixed_versions"
+"""Several versions sampled it, and the loss corrects nothing (design: in flight across an
+update)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step's turns. Samples without a signal are consumed with it and change nothing in it."""
+
+    samples: list[TrainSample]
+    turns: list[SignalledTurn]
+    without_signal: dict[str, int]
+    """How many samples give no signal, by reason."""
+    metrics: dict[str, float]
+
+
+def prepare_step(
+    samples: Sequence[TrainSample],
+    algorithm: Algorithm,
+    loss: LossConfig,
+    distances: Mapping[int, int],
+    head_version: int,
+) -> PreparedStep:
+    """Ask the algorithm for signals and weigh the tokens of the whole step.
+
+    Args:
+        samples: the batch.
+        algorithm: gives the signals.
+        loss: aggregation, and whether it corrects for the behaviour.
+        distances: training steps from each version to the head; see ``steps_to_head``.
+        head_version: whose weights are in training.
+    """
+    kept: list[tuple[TrainSample, TokenSignal]] = []
+    reasons: Counter[str] = Counter()
+    for sample, signal in zip(samples, algorithm.signals(samples), strict=True):
+        reason = _no_signal_because(sample, signal, loss)
+        if reason is None:
+            assert signal is not None
+            kept.append((sample, signal))
+        else:
+            reasons[reason] += 1
+    weights = token_weights(
+        [int(signal.mask.sum()) for _, signal in kept],
+        [sample.trajectory for sample, _ in kept],
+        loss.aggregation,
+    )
+    turns = [
+        SignalledTurn(
+            prompt_ids=sample.prompt_ids,
+            answer_ids=sample.answer_ids,
+            behaviour=sample.logprobs,
+            temperature=sample.temperature,
+            signal=signal,
+            weight=weight,
+            is_current={run.version for run in sample.versions} == {head_version},
+        )
+        for (sample, signal), weight in zip(kept, weights, strict=True)
+    ]
+    metrics = _sample_metrics(samples, distances) | _signal_metrics([one for _, one in kept])
+    return PreparedStep(list(samples), turns, dict(reasons), metrics)
+
+
+def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:
+    """Return how many training steps lie between each version and the head, up its parents.
+
+    Versions beside the chain, of a lineage that was rolled back, are not in it.
+    """
+    parents = {one.version: one.parent for one in versions}
+    distances: dict[int, int] = {}
+    current: int | None = head_version
+    while current is not None:
+        distances[current] = len(distances)
+        current = parents.get(current) if current != BASE_VERSION else None
+    return distances
+
+
+def step_metrics(prepared: PreparedStep, figures: StepFigures, seconds: float) -> dict[str, float]:
+    """Return what the journal keeps of a step; names in ``docs/reference/algorithms.md``."""
+    metrics = prepared.metrics | figures.metrics
+    metrics["skipped"] = float(figures.skipped is not None)
+    metrics["without_signal"] = float(sum(prepared.without_signal.values()))
+    metrics["seconds"] = seconds
+    metrics["tokens_per_second"] = metrics.get("packed_tokens", 0.0) / max(seconds, 1e-9)
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _no_signal_because(
+    sample: TrainSample, signal: TokenSignal | None, loss: LossConfig
+) -> str | None:
+    if signal is None or not signal.mask.any():
+        return Fate.NO_SIGNAL
+    complete = len(sample.logprobs) == len(sample.answer_ids)
+    if not complete or not all(map(math.isfinite, sample.logprobs)):
+        return Fate.MISSING_LOGPROBS  # rule 1; the journal ends such turns earlier
+    if signal.mask.shape != (len(sample.answer_ids),):
+        raise ValueError(
+            f"the algorithm's mask has {len(signal.mask)} tokens, the answer "
+            f"{len(sample.answer_ids)}"
+        )
+    mixed = len({run.version for run in sample.versions}) > 1
+    return MIXED_VERSIONS if mixed and loss.correction == "none" else None
+
+
+def _sample_metrics(
+    samples: Sequence[TrainSample], distances: Mapping[int, int]
+) -> dict[str, float]:
+    rewards = [sample.reward for sample in samples if sample.reward is not None]
+    stale = [distances[s.oldest_version] for s in samples if s.oldest_version in distances]
+    metrics: dict[str, float] = {
+        "samples": len(samples),
+        "mixed_version_turns": sum(
+            len({run.version for run in sample.versions}) > 1 for sample in samples
+        ),
+        "prompt_tokens_mean": float(np.mean([len(sample.prompt_ids) for sample in samples])),
+        "answer_tokens_mean": float(np.mean([len(sample.answer_ids) for sample in samples])),
+    }
+    if rewards:
+        metrics["reward_mean"] = float(np.mean(rewards))
+    if stale:
+        metrics["staleness_mean"] = float(np.mean(stale))
+        metrics["staleness_max"] = max(stale)
+    return metrics
+
+
+def _signal_metrics(signals: Sequence[TokenSignal]) -> dict[str, float]:
+    if not signals:
+        return {"turns": 0}
+    values = np.concatenate([signal.advantages[signal.mask] for signal in signals])
+    return {
+        "turns": len(signals),
+        "advantage_mean": float(values.mean()),
+        "advantage_std": float(values.std()),
+        "advantage_positive": float((values > 0).mean()),
+    }
