@@ -83,6 +83,11 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an optio
 def _report_fault(settings: Settings | None, error: Exception) -> None:
     """Write the trace of an error nobody expected to a file, and say where."""
     text = "".join(traceback.format_exception(error))
+    told = f"unexpected fault: {type(error).__name__}: {error}"
+    if settings is not None and settings.is_role:
+        sys.stderr.write(text)
+        show_error(told)
+        return
     try:
         file = (settings or Settings(None, None)).fault_log()
         with file.open("a", encoding="utf-8") as log:
@@ -93,7 +98,7 @@ def _report_fault(settings: Settings | None, error: Exception) -> None:
     ):  # no place to write to: the trace itself is better than nothing
         sys.stderr.write(text)
         return
-    show_error(f"unexpected fault: {type(error).__name__}: {error}; the trace is in {file}")
+    show_error(f"{told}; the trace is in {file}")
 
 
 up.add_to(app)

@@ -84,7 +84,9 @@ def _begin(ctx: typer.Context, lifeline: int | None) -> Config:
 
     if lifeline is not None:
         stop_with_parent(lifeline)
-    config = settings_of(ctx).config
+    settings = settings_of(ctx)
+    settings.is_role = True
+    config = settings.config
     set_up_logging(config.log_level, secrets=secrets_of(config))
     ensure_home(config)
     # Judges and scorers of the user's own are found in the directory the role is started from;

@@ -18,6 +18,8 @@ class Settings:
     """``--config`` and ``--home``. The file is read when the configuration is first asked for."""
 
     def __init__(self, config_file: Path | None, home: Path | None) -> None:
+        self.is_role = False
+        """Set by the roles: their standard error is a log already, and gets traces too."""
         self._named = config_file
         self._home = home
 
