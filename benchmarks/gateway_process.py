@@ -42,7 +42,7 @@ class GatewayProcess:
         config.write_text(
             CONFIG.format(home=self.home, port=self.port, answer=answer, workers=workers)
         )
-        command = [sys.executable, "-m", "rejoinder.cli.main", "--config", str(config), "gateway"]
+        command = [sys.executable, "-m", "rejoinder", "--config", str(config), "gateway"]
         self._process = subprocess.Popen(command)
 
     def __enter__(self) -> GatewayProcess:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
 
 import pytest
 from gateway_kit import KEYS, Script, bot, user
 
-from rejoinder.errors import ContextLengthExceeded, JournalError
+from rejoinder.errors import ContextLengthExceeded
 from rejoinder.journal.base import OpenTurn
 
 HELLO = user("Capital of France?")
@@ -342,60 +341,6 @@ async def test_responses_name_session_turn_and_version(gateway):
         first, second = g.turns()
         assert second["session_id"] == first["session_id"]
         assert second["parent_id"] == first["turn_id"]
-
-
-# --- a journal that fails: nobody is refused, nothing is hidden ----------------------------------
-
-
-def failed(*_: object) -> Future[None]:
-    future: Future[None] = Future()
-    future.set_exception(JournalError("disk full"))
-    return future
-
-
-async def test_an_answer_that_cannot_be_recorded_is_delivered_marked_and_counted(
-    gateway, monkeypatch
-):
-    async with gateway() as g:
-        with monkeypatch.context() as broken:
-            broken.setattr(g.journal, "finish_turn", failed)
-            body = await g.answer(HELLO)
-            assert body["choices"][0]["message"]["content"] == "Paris."
-            assert body["recorded"] is False
-            events = await g.events(HELLO)
-            assert events[-2].json["recorded"] is False
-            ready = await g.client.get("/readyz")
-            assert ready.status_code == 503
-            assert "disk full" in ready.json()["missing"]["journal"]
-            assert "unrecorded_turns_total 2.0" in (await g.client.get("/metrics")).text
-        assert "recorded" not in await g.answer(HELLO)
-        assert (await g.client.get("/readyz")).status_code == 200
-
-
-async def test_a_journal_that_refuses_the_opening_row_does_not_refuse_the_client(
-    gateway, monkeypatch
-):
-    async with gateway() as g:
-
-        def full(_turn: OpenTurn) -> None:
-            raise JournalError("20000 writes wait")
-
-        monkeypatch.setattr(g.journal, "open_turn", full)
-        body = await g.answer(HELLO)
-        assert body["recorded"] is False
-
-
-async def test_a_journal_that_cannot_be_read_links_nothing_and_serves(gateway, monkeypatch):
-    async with gateway() as g:
-        messages = await converse(g, "Hi")
-
-        def broken(*_: object) -> list[object]:
-            raise JournalError("no such table")
-
-        monkeypatch.setattr(g.journal, "find_chains", broken)
-        await g.answer(*messages, user("No!"))
-        assert g.turns()[1]["parent_id"] is None
-        assert 'links_total{outcome="journal_failed"} 1.0' in (await g.client.get("/metrics")).text
 
 
 async def test_turns_that_a_killed_gateway_left_open_are_ended_at_the_next_start(

@@ -18,6 +18,7 @@ import rejoinder
 from rejoinder.chat.renderer import Renderer
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
+from rejoinder.errors import JournalError
 from rejoinder.gateway import heartbeat
 from rejoinder.gateway.auth import KeyRing, load_keys
 from rejoinder.gateway.body import json_schema
@@ -163,7 +164,12 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         service.note_error(f"internal error: {type(error).__name__}: {error}")
         return respond(ApiError(500, "internal_error", "internal error; the log has the details"))
 
+    async def unwritable(_request: Request, error: Exception) -> Response:
+        service.note_error(f"journal: {error}")
+        return respond(ApiError(503, "journal_unavailable", f"it could not be recorded: {error}"))
+
     app.add_exception_handler(ApiError, refused)
+    app.add_exception_handler(JournalError, unwritable)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, fault)

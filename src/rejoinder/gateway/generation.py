@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from starlette.types import Receive
 
@@ -83,19 +84,18 @@ class Generation:
         self._pumps[choice].cancel()
 
     async def _pump(self, choice: int, request: GenerateRequest) -> None:
-        stream = self._engine.generate(request)
         try:
             finished = False
-            async for chunk in stream:
-                self._ready.append((choice, chunk))
-                self._wake.set()
-                finished = chunk.finish_reason is not None
+            async with aclosing(self._engine.generate(request)) as stream:
+                async for chunk in stream:
+                    self._ready.append((choice, chunk))
+                    self._wake.set()
+                    finished = chunk.finish_reason is not None
             if not finished:
                 raise EngineError("the engine ended an answer without a reason")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, ``burst`` raises it
             self._fail(error)
         finally:
-            await stream.aclose()
             self._running -= 1
             self._wake.set()
 

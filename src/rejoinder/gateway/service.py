@@ -74,7 +74,7 @@ class Service:
         try:
             info = await asyncio.wait_for(self.engine.info(), PROBE_S)
         except (EngineError, TimeoutError) as error:
-            self.engine_problem = f"the engine does not answer: {error or 'timed out'}"
+            self.engine_problem = f"the engine does not answer: {str(error) or 'no answer in time'}"
             return
         self.info = info
         self.engine_problem = None

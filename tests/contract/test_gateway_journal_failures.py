@@ -1,0 +1,75 @@
+"""A journal that fails: nobody is refused, nothing is hidden."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from gateway_kit import bot, user
+
+from rejoinder.errors import JournalError
+from rejoinder.journal.base import OpenTurn
+
+HELLO = user("Capital of France?")
+
+
+def failed(*_: object) -> Future[None]:
+    future: Future[None] = Future()
+    future.set_exception(JournalError("disk full"))
+    return future
+
+
+async def test_an_answer_that_cannot_be_recorded_is_delivered_marked_and_counted(
+    gateway, monkeypatch
+):
+    async with gateway() as g:
+        with monkeypatch.context() as broken:
+            broken.setattr(g.journal, "finish_turn", failed)
+            body = await g.answer(HELLO)
+            assert body["choices"][0]["message"]["content"] == "Paris."
+            assert body["recorded"] is False
+            events = await g.events(HELLO)
+            assert events[-2].json["recorded"] is False
+            ready = await g.client.get("/readyz")
+            assert ready.status_code == 503
+            assert "disk full" in ready.json()["missing"]["journal"]
+            assert "unrecorded_turns_total 2.0" in (await g.client.get("/metrics")).text
+        assert "recorded" not in await g.answer(HELLO)
+        assert (await g.client.get("/readyz")).status_code == 200
+
+
+async def test_feedback_that_cannot_be_recorded_is_refused_for_now(gateway, monkeypatch):
+    async with gateway() as g:
+        body = await g.answer(HELLO)
+        monkeypatch.setattr(g.journal, "add_feedback", failed)
+        response = await g.client.post(
+            "/v1/feedback", json={"completion_id": body["id"], "thumb": "up"}
+        )
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "journal_unavailable"
+        assert "retry-after" in response.headers
+
+
+async def test_a_journal_that_refuses_the_opening_row_does_not_refuse_the_client(
+    gateway, monkeypatch
+):
+    async with gateway() as g:
+
+        def full(_turn: OpenTurn) -> None:
+            raise JournalError("20000 writes wait")
+
+        monkeypatch.setattr(g.journal, "open_turn", full)
+        body = await g.answer(HELLO)
+        assert body["recorded"] is False
+
+
+async def test_a_journal_that_cannot_be_read_links_nothing_and_serves(gateway, monkeypatch):
+    async with gateway() as g:
+        messages = [HELLO, bot((await g.answer(HELLO))["choices"][0]["message"]["content"])]
+
+        def broken(*_: object) -> list[object]:
+            raise JournalError("no such table")
+
+        monkeypatch.setattr(g.journal, "find_chains", broken)
+        await g.answer(*messages, user("No!"))
+        assert g.turns()[1]["parent_id"] is None
+        assert 'links_total{outcome="journal_failed"} 1.0' in (await g.client.get("/metrics")).text
