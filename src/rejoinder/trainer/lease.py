@@ -14,6 +14,7 @@ from rejoinder.journal.base import TrainJournal
 log = structlog.get_logger(__name__)
 
 TTL_S = 15.0
+"""How long a killed trainer's lease stands in its successor's way."""
 RENEW_S = 4.0
 
 
@@ -25,19 +26,10 @@ class Lease:
     commit in any case.
     """
 
-    def __init__(
-        self,
-        journal: TrainJournal,
-        name: str,
-        fence: int,
-        ttl_s: float = TTL_S,
-        renew_s: float = RENEW_S,
-    ) -> None:
+    def __init__(self, journal: TrainJournal, name: str, fence: int) -> None:
         self.name = name
         self.fence = fence
         self._journal = journal
-        self._ttl_s = ttl_s
-        self._renew_s = renew_s
         self._lost = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -63,9 +55,9 @@ class Lease:
             raise LeaseLost(f"another trainer has taken {self.name!r} over")
 
     def _renew(self) -> None:
-        while not self._end.wait(self._renew_s):
+        while not self._end.wait(RENEW_S):
             try:
-                self._journal.renew_lease(self.name, self.fence, self._ttl_s)
+                self._journal.renew_lease(self.name, self.fence, TTL_S)
             except LeaseLost:
                 self._lost.set()
                 return
@@ -76,10 +68,7 @@ class Lease:
 def wait_for_lease(
     journal: TrainJournal, name: str, owner: str, stop: threading.Event, poll_s: float
 ) -> Lease | None:
-    """Return the lease once it is free, or None if ``stop`` was set before.
-
-    A killed trainer's lease is free after ``TTL_S``.
-    """
+    """Return the lease once it is free, or None if ``stop`` was set before."""
     since = time.monotonic()
     told = False
     while not stop.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 
 from rejoinder.config import Config
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.trainer import heartbeat
 
 from .tiny import POLICY, save_tiny_model
 from .train_story import TrainStory
@@ -22,6 +24,11 @@ from .train_story import TrainStory
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "REPORT_S", 0.05)
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +62,18 @@ def make_config(model_path: Path, tmp_path: Path) -> Callable[..., Config]:
     return make
 
 
+@pytest.fixture(scope="session")
+def empty_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty journal's file: making the tables takes longer than copying it."""
+    path = tmp_path_factory.mktemp("journal") / "empty.db"
+    SqlJournal(f"sqlite:///{path}").close()
+    return path
+
+
 @pytest.fixture
-def story(make_config: Callable[..., Config], model_path: Path) -> Iterator[TrainStory]:
+def story(
+    make_config: Callable[..., Config], model_path: Path, empty_journal: Path, tmp_path: Path
+) -> Iterator[TrainStory]:
+    shutil.copy(empty_journal, tmp_path / "journal.db")
     with SqlJournal(make_config().journal_url) as journal:
         yield TrainStory(journal, model_path)

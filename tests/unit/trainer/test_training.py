@@ -1,0 +1,497 @@
+"""The training loop with a real journal: what is committed, and what survives what."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from journal_story import POLICY, SCOPE
+
+from rejoinder.algorithms.binary import Binary
+from rejoinder.config import Config
+from rejoinder.errors import JournalError
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.policy.files import PolicyFiles
+from rejoinder.trainer import lease as lease_module
+from rejoinder.trainer.base import StepFigures
+from rejoinder.trainer.heartbeat import Heartbeat
+from rejoinder.trainer.loop import run_trainer
+from rejoinder.trainer.progress import StepProgress
+from rejoinder.trainer.training import Surroundings, TrainingLoop
+from rejoinder.types import VersionRun
+
+from .fake_backend import FakeBackend
+from .train_story import TrainStory
+
+PATIENCE_S = 20.0
+LEASE = f"trainer:{POLICY}"
+
+
+class Trainer:
+    """One training loop in a thread."""
+
+    def __init__(self, config: Config, story: TrainStory) -> None:
+        self.config = config
+        self.story = story
+        self.backend = FakeBackend()
+        self.files = PolicyFiles(config.versions_path, POLICY)
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+            assert not self._thread.is_alive()
+            self._thread = None
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            with (
+                SqlJournal(self.config.journal_url) as journal,
+                Heartbeat(journal, {"batch_size": self.config.trainer.batch_size}) as heartbeat,
+                StepProgress() as progress,
+            ):
+                TrainingLoop(
+                    journal,
+                    self.backend,
+                    Binary(),
+                    self.config.trainer,
+                    POLICY,
+                    self.files,
+                    Surroundings(heartbeat, progress),
+                ).run(self._stop)
+        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
+            self.failure = error
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Run, or go on running, until a condition holds."""
+        if self._thread is None:
+            self.start()
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, "the condition never came true"
+            assert self._thread is not None
+            assert self._thread.is_alive(), self.failure
+            time.sleep(0.01)
+
+    def train(self, steps: int) -> None:
+        """Run until so many steps count, then stop cleanly."""
+        self.until(lambda: bool(self.backend.loads) and len(self.story.steps()) >= steps)
+        self.stop()
+
+
+@pytest.fixture
+def make_trainer(
+    make_config: Callable[..., Config], story: TrainStory
+) -> Iterator[Callable[..., Trainer]]:
+    made: list[Trainer] = []
+
+    def make(**settings: Any) -> Trainer:
+        made.append(Trainer(make_config(**settings), story))
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.stop()
+
+
+Make = Callable[..., Trainer]
+
+
+def test_a_step_takes_a_batch_and_leaves_the_rest(make_trainer: Make, story: TrainStory) -> None:
+    # B085, B101, B103
+    story.add_samples(6)
+    trainer = make_trainer()
+    trainer.train(1)
+    assert story.steps() == [(1, 1, 4)]
+    assert story.ready() == 2
+    assert len(trainer.backend.learned) == 4
+
+
+def test_too_few_samples_are_waited_for(make_trainer: Make, story: TrainStory) -> None:
+    story.add_samples(3)
+    trainer = make_trainer()
+    trainer.until(lambda: collecting(story) == "collecting 3/4")
+    assert story.steps() == []
+    assert story.journal.status(POLICY, 4)["samples"]["missing"] == 1
+    story.add_sample(1, seed=9)
+    trainer.train(1)
+    assert story.steps() == [(1, 1, 4)]
+
+
+def collecting(story: TrainStory) -> str | None:
+    for report in story.journal.reports():
+        if report.role == "trainer":
+            message: str | None = report.detail.get("message")
+            return message
+    return None
+
+
+def test_a_version_is_live_with_its_files_and_figures(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.train(1)
+    version = story.versions()[1]
+    assert story.live() == 1
+    assert (version.parent, version.step) == (0, 1)
+    assert (trainer.files.version(1) / "weights.json").is_file()
+    assert version.uri == trainer.files.version(1).as_uri()
+    for name in ("loss", "reward_mean", "staleness_mean", "advantage_mean", "seconds", "samples"):
+        assert name in version.metrics
+    assert version.metrics["staleness_mean"] == 0.0
+    assert version.metrics["mixed_version_turns"] == 0
+
+
+def test_a_clean_stop_keeps_the_optimizer(make_trainer: Make, story: TrainStory) -> None:
+    story.add_samples(4)
+    first = make_trainer(checkpoint_every=100)
+    first.train(1)
+    assert first.files.checkpoints() == [1]
+    story.add_samples(4, first_seed=10)
+    second = make_trainer(checkpoint_every=100)
+    second.train(2)
+    assert second.backend.loads == [(4, 1)]
+    assert story.steps() == [(1, 1, 4), (2, 2, 4)]
+
+
+def test_a_lost_optimizer_rewinds_to_the_newest_checkpoint(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    """As after a kill: version 3 has no checkpoint, so its samples train again from version 2."""
+    story.add_samples(12)
+    first = make_trainer(checkpoint_every=2)
+    first.train(3)
+    shutil.rmtree(first.files.checkpoint(3))
+    second = make_trainer(checkpoint_every=2)
+    second.train(3)
+    assert second.backend.loads == [(8, 2)]
+    assert story.steps() == [(1, 1, 4), (2, 2, 4), (3, 4, 4)]  # numbers are never used twice
+    assert story.versions()[3].state == "orphaned"
+    assert story.versions()[4].parent == 2
+    consumed = story.consumed()
+    assert len(consumed) == len(set(consumed)) == 12
+
+
+def test_without_any_checkpoint_the_lineage_begins_anew(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(4)
+    first = make_trainer()
+    first.train(1)
+    shutil.rmtree(first.files.checkpoint(1))
+    second = make_trainer()
+    second.train(1)
+    assert second.backend.loads == [(0, 0)]
+    assert story.steps() == [(1, 2, 4)]
+
+
+def test_a_checkpoint_without_its_marker_does_not_count(
+    make_trainer: Make, story: TrainStory
+) -> None:  # B099
+    story.add_samples(8)
+    first = make_trainer(checkpoint_every=1)
+    first.train(2)
+    (first.files.checkpoint(2) / "rejoinder.json").unlink()
+    second = make_trainer(checkpoint_every=1)
+    second.train(2)
+    assert second.backend.loads == [(4, 1)]
+    assert story.steps() == [(1, 1, 4), (2, 3, 4)]
+
+
+def test_a_version_without_weights_is_not_gone_on_from(
+    make_trainer: Make, story: TrainStory
+) -> None:  # B099
+    story.add_samples(8)
+    first = make_trainer(checkpoint_every=1)
+    first.train(2)
+    shutil.rmtree(first.files.version(2))
+    second = make_trainer(checkpoint_every=1)
+    second.train(2)
+    assert second.backend.loads == [(4, 1)]
+
+
+def test_leftovers_of_a_killed_run_are_removed(make_trainer: Make, story: TrainStory) -> None:
+    trainer = make_trainer()
+    for leftover in (trainer.files.version(1), trainer.files.checkpoint(1)):
+        leftover.mkdir(parents=True)
+        (leftover / "rejoinder.json").write_text("{}")
+    partial = trainer.files.version(1).with_name(".partial-v000002-7")
+    partial.mkdir()
+    story.add_samples(3)
+    trainer.until(lambda: collecting(story) == "collecting 3/4")
+    assert not partial.exists()
+    assert not trainer.files.version(1).exists()
+    assert not trainer.files.checkpoint(1).exists()
+
+
+def test_a_rollback_during_a_step_is_noticed_before_the_commit(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(8)
+    trainer = make_trainer(checkpoint_every=1)
+    rolled: list[str] = []
+
+    def roll_back() -> None:
+        if story.live() == 1 and not rolled:
+            rolled.append(story.journal.rollback(POLICY, 0, replay=False).lineage_id)
+
+    trainer.backend.during = roll_back
+    trainer.train(2)
+    assert story.steps() == [(1, 1, 4), (1, 2, 4)]
+    assert story.versions()[2].parent == 0
+    assert story.versions()[2].lineage_id == rolled[0]
+    assert trainer.backend.loads == [(0, 0), (0, 0)]
+    assert len(trainer.backend.learned) == 4
+
+
+def test_a_rollback_while_collecting_is_noticed(make_trainer: Make, story: TrainStory) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.until(lambda: len(story.steps()) == 1)
+    story.journal.rollback(POLICY, 0, replay=True)
+    trainer.train(2)  # what was trained after version 0 trains again
+    assert story.versions()[2].parent == 0
+    assert story.live() == 2
+
+
+def test_a_rollback_goes_on_with_the_optimizer_of_its_target(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(12)
+    first = make_trainer(checkpoint_every=1)
+    first.train(2)
+    story.journal.rollback(POLICY, 1, replay=False)
+    second = make_trainer(checkpoint_every=1)
+    second.train(3)
+    assert second.backend.loads == [(4, 1)]
+    assert story.versions()[3].parent == 1
+
+
+def test_a_sample_withdrawn_during_its_step_does_not_train(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    turns = story.add_samples(5)
+    trainer = make_trainer()
+    withdrawn: list[str] = []
+
+    def withdraw() -> None:
+        if not withdrawn:
+            withdrawn.append(turns[0].turn_id)
+            story.journal.supersede(turns[0].turn_id, "another").result(9)
+
+    trainer.backend.during = withdraw
+    trainer.train(1)
+    trained = {row[0] for row in story.rows("SELECT turn_id FROM consumption NATURAL JOIN samples")}
+    assert trained == {turn.turn_id for turn in turns[1:]}
+    assert story.counters()["abandoned_steps"] == {"samples_changed": 1}
+    assert len(trainer.backend.learned) == 4
+
+
+def test_a_person_s_score_during_a_step_counts_for_it(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    turns = story.add_samples(4)  # rewards -1, 1, -1, 1
+    trainer = make_trainer()
+    scored: list[str] = []
+
+    def score() -> None:
+        if not scored:
+            scored.append(turns[0].turn_id)
+            story.journal.add_feedback(SCOPE, turns[0].completion_id, 0, 1, None).result(9)
+
+    trainer.backend.during = score
+    trainer.train(1)
+    assert story.versions()[1].metrics["reward_mean"] == pytest.approx(0.5)
+
+
+def test_a_step_that_the_journal_refuses_is_as_if_it_had_crashed(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample is withdrawn in the last moment, after the optimizer's step."""
+    turns = story.add_samples(5)
+    trainer = make_trainer()
+    apply = trainer.backend.apply
+    withdrawn: list[str] = []
+
+    def withdraw_and_apply(step: int) -> StepFigures:
+        if not withdrawn:
+            withdrawn.append(turns[0].turn_id)
+            story.journal.supersede(turns[0].turn_id, "another").result(9)
+        return apply(step)
+
+    monkeypatch.setattr(trainer.backend, "apply", withdraw_and_apply)
+    trainer.train(1)
+    assert story.counters()["abandoned_steps"] == {"refused": 1}
+    assert trainer.backend.loads == [(0, 0), (0, 0)]
+    assert len(trainer.backend.learned) == 4
+    assert story.steps() == [(1, 1, 4)]
+
+
+def test_a_skipped_step_is_counted_and_its_samples_are_used_up(
+    make_trainer: Make, story: TrainStory
+) -> None:  # B083
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.backend.figures = StepFigures({"loss": 0.0}, "non_finite_gradient")
+    trainer.train(1)
+    assert story.counters()["skipped_steps"] == {"non_finite_gradient": 1}
+    assert story.versions()[1].metrics["skipped"] == 1.0
+    assert trainer.backend.learned == []
+    assert story.ready() == 0
+
+
+def test_turns_of_several_versions_train_only_with_a_correction(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    for seed in range(4):
+        story.add_sample(1, seed=seed, runs=[VersionRun(0, 2), VersionRun(1, 4)])
+    trainer = make_trainer(loss={"correction": "none"})
+    trainer.train(1)
+    assert story.counters()["samples_without_signal"] == {"mixed_versions": 4}
+    assert trainer.backend.learned == []
+    assert story.versions()[1].metrics["mixed_version_turns"] == 4
+
+
+def test_turns_of_several_versions_train_with_the_default_correction(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    for seed in range(4):
+        story.add_sample(1, seed=seed, runs=[VersionRun(0, 2), VersionRun(1, 4)])
+    trainer = make_trainer()
+    trainer.train(1)
+    assert len(trainer.backend.learned) == 4
+    assert story.versions()[1].metrics["mixed_version_turns"] == 4
+
+
+def test_different_logprobs_of_engine_and_trainer_raise_an_alarm(
+    make_trainer: Make, story: TrainStory
+) -> None:  # rule 8
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.backend.figures = StepFigures({"logprob_difference_mean": 0.4})
+    trainer.until(lambda: len(story.steps()) == 1)
+    trainer.stop()
+    (report,) = [one for one in story.journal.reports() if one.role == "trainer"]
+    assert "0.4" in report.detail["alarms"][0]
+    assert report.last_error is not None
+    assert "different log-probabilities" in report.last_error
+
+
+def test_only_one_trainer_trains(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "TTL_S", 60.0)
+    held = story.journal.acquire_lease(LEASE, "another", 60.0)
+    assert held is not None
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.until(lambda: collecting(story) == "waiting for the training lease")
+    assert trainer.backend.loads == []
+    story.journal.release_lease(LEASE, held)
+    trainer.train(1)
+    assert story.steps() == [(1, 1, 4)]
+
+
+def test_a_trainer_that_lost_its_lease_commits_nothing(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    taken: list[int] = []
+
+    def take_over() -> None:
+        if not taken:
+            with story.journal.database.engine.begin() as connection:
+                connection.exec_driver_sql("UPDATE leases SET expires_at = 0")
+            fence = story.journal.acquire_lease(LEASE, "another", 60.0)
+            assert fence is not None
+            taken.append(fence)
+
+    trainer.backend.during = take_over
+    trainer.until(lambda: bool(taken) and collecting(story) == "waiting for the training lease")
+    assert story.steps() == []
+    assert story.ready() == 4
+    story.journal.release_lease(LEASE, taken[0])
+    trainer.train(1)
+    assert story.steps() == [(1, 1, 4)]
+
+
+def test_old_weights_and_checkpoints_are_deleted(make_trainer: Make, story: TrainStory) -> None:
+    story.add_samples(24)
+    trainer = make_trainer(
+        checkpoint_every=1, keep_checkpoints=1, keep_versions=2, max_staleness=20
+    )
+    trainer.train(6)
+    assert trainer.files.checkpoints() == [6]
+    kept = [number for number in range(1, 7) if trainer.files.version(number).exists()]
+    assert kept == [5, 6]
+    versions = story.versions()
+    assert [number for number in versions if not versions[number].files] == [1, 2, 3, 4]
+    assert versions[5].checkpoint_uri is None
+
+
+def test_what_the_lineage_starts_from_is_never_deleted(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(24)
+    settings: dict[str, Any] = {
+        "checkpoint_every": 100, "keep_checkpoints": 1, "keep_versions": 1, "max_staleness": 20,
+    }  # fmt: skip
+    first = make_trainer(**settings)
+    first.train(1)
+    story.journal.rollback(POLICY, 1, replay=False)
+    second = make_trainer(**settings)
+    second.train(4)
+    assert second.files.version(1).exists()
+    shutil.rmtree(second.files.checkpoint(4))
+    third = make_trainer(**settings)
+    third.train(4)
+    assert third.backend.loads[0][0] == 4  # back at version 1
+
+
+def test_stopping_in_the_middle_of_a_step_loses_nothing(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.backend.during = trainer._stop.set
+    trainer.until(trainer._stop.is_set)
+    trainer.stop()
+    assert story.steps() == []
+    assert story.ready() == 4
+    again = make_trainer()
+    again.train(1)
+    assert story.steps() == [(1, 1, 4)]
+
+
+def test_the_last_heartbeat_says_what_was_reached(make_trainer: Make, story: TrainStory) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.train(1)
+    (report,) = [one for one in story.journal.reports() if one.role == "trainer"]
+    assert report.state == "stopped"
+    assert report.detail["batch_size"] == 4
+    assert report.detail["version"] == 1
+
+
+def test_a_missing_policy_is_named(make_config: Callable[..., Config]) -> None:
+    config = make_config().model_copy(
+        update={"model": make_config().model.model_copy(update={"policy": "unknown"})}
+    )
+    with pytest.raises(JournalError, match="'unknown' is not registered"):
+        run_trainer(config, threading.Event())
