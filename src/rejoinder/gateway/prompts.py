@@ -10,8 +10,8 @@ from typing import Any
 from rejoinder.chat.renderer import Renderer
 from rejoinder.types import Json, Message
 
-RENDER_INLINE_CHARS = 32_768
-"""Conversations up to here are rendered on the loop (well below a millisecond)."""
+RENDER_INLINE_CHARS = 262_144
+"""Conversations up to here are rendered on the loop (a millisecond): handing over costs more."""
 ENCODE_INLINE_CHARS = 2_048
 """Text not seen before up to here is tokenised on the loop (about half a millisecond)."""
 
