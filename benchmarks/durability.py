@@ -100,6 +100,7 @@ def main() -> None:
             state.save(home / "durability.json")
             print(f"{state.seconds:6.0f} s  killed {state.kills}", flush=True)
     with LoopProcess(_config(home)) as loop:  # the last start clears what the last kill left open
+        loop.wait_until_at_work()
         _wait_for_the_judge(home, loop)
         counts: dict[str, int] = {}
         found = audit(home, settled=True, counts=counts)
@@ -138,8 +139,8 @@ def _next_role(state: State, wanted: int) -> str | None:
 
 
 def _kill(loop: LoopProcess, role: str, rng: random.Random, longest_wait: float) -> None:
-    """Kill a role at a random moment and wait until all is well again."""
-    loop.check()
+    """Kill a role at a random moment of its work and wait until it runs again."""
+    loop.wait_until_at_work()
     time.sleep(rng.uniform(0.0, longest_wait))
     pid = _running(loop, role)
     ends = len(loop.ended)
@@ -147,7 +148,6 @@ def _kill(loop: LoopProcess, role: str, rng: random.Random, longest_wait: float)
     while len(loop.ended) == ends:
         time.sleep(0.05)
     _running(loop, role)
-    loop.wait_until_ready()
 
 
 def _running(loop: LoopProcess, role: str) -> int:

@@ -138,7 +138,7 @@ def _heard(home: Path) -> dict[str, str]:
 def _lost(connection: sqlite3.Connection, heard: dict[str, str]) -> list[str]:
     """Return answers that a client got to the end and the journal does not hold as such."""
     held = {
-        id_: json.loads(message)["content"]
+        id_: json.loads(message)[0]["content"]  # short ones are stored in their row
         for id_, message in connection.execute(
             "SELECT t.completion_id, a.message FROM turns t JOIN answers a USING (turn_id) "
             "WHERE t.state <> 'aborted' AND a.message IS NOT NULL"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from rejoinder.launch.system import LocalSystem, missing_parts
 
 _TICK_S = 0.1
 READY_S = 300.0
+_AT_WORK = ("ready", "collecting", "training")
 
 
 class LoopProcess:
@@ -82,6 +84,22 @@ class LoopProcess:
             if time.monotonic() > deadline:
                 raise SystemExit(f"not ready after {READY_S:.0f} s: {missing}")
             time.sleep(_TICK_S)
+
+    def wait_until_at_work(self) -> None:
+        """Return when every role's present process has reported that it does its work."""
+        deadline = time.monotonic() + READY_S
+        while missing := self._not_at_work():
+            self.check()
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not at work after {READY_S:.0f} s: {missing}")
+            time.sleep(_TICK_S)
+
+    def _not_at_work(self) -> list[str]:
+        file = Path(self.config.home) / "journal.db"
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+            rows = connection.execute("SELECT role, pid, state FROM role_reports")
+            working = {(role, pid) for role, pid, state in rows if state in _AT_WORK}
+        return [one.name for one in self._system.running() if (one.name, one.pid) not in working]
 
     def check(self) -> None:
         """Raise what ended the watching, if it has ended."""
