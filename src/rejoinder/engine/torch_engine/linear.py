@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+_FASTEST_FROM = 4
+"""Rows from which oneDNN's kernel reads weights at full speed: fewer take 15 % longer."""
+
 
 class PlainLinear:
     """``x @ weight.T + bias``."""
@@ -37,10 +40,13 @@ class PackedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [N, in] to [N, out]."""
+        rows = len(x)
+        if rows < _FASTEST_FROM:
+            x = functional.pad(x, (0, 0, 0, _FASTEST_FROM - rows))
         out: Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001
             x, self._weight, self._bias, "none", [], ""
         )
-        return out
+        return out[:rows]
 
 
 Linear = PlainLinear | PackedLinear
