@@ -1,0 +1,98 @@
+"""Real trainer processes, killed with SIGKILL at every moment that matters (rules 3 and 4)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from rejoinder.config import Config
+from rejoinder.policy.durable import PARTIAL
+from rejoinder.policy.files import PolicyFiles
+from rejoinder.types import VersionState
+
+from .crash_trainer import MOMENTS
+from .tiny import POLICY, load_plain
+from .train_story import TrainStory
+
+SCRIPT = Path(__file__).with_name("crash_trainer.py")
+KILLED = -9
+
+
+def run_and_kill(config: Config, moments: list[str]) -> list[tuple[str, int]]:
+    """Run children one after the other; returns each moment with its exit code."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), config.model_dump_json(), *moments],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    return [(moment, code) for moment, code in map(json.loads, lines)]
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        pytest.param(None, id="full"),
+        pytest.param({"rank": 2}, id="lora", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_anywhere_nothing_is_lost_and_nothing_trains_twice(
+    make_config: Callable[..., Config], story: TrainStory, lora: dict[str, int] | None
+) -> None:
+    batches = 8
+    story.add_samples(4 * batches)
+    config = make_config(lora=lora, checkpoint_every=2, max_staleness=100, keep_versions=3)
+    moments = [
+        "before cleaning up",
+        "in the gradient",
+        "after the optimizer",
+        "with half of the files",
+        "before the rename",
+        "before the commit",
+        "after the commit",  # version 1 counts, without a checkpoint
+        "while rewinding",
+        "before the second commit",  # a checkpoint is there, its version is not
+        "before the checkpoint",
+        "with half of a checkpoint",
+        "before retention",
+        "to the end",
+    ]
+    assert set(moments) == {*MOMENTS, "to the end"}
+    ends = run_and_kill(config, moments)
+    assert ends == [*((moment, KILLED) for moment in moments[:-1]), ("to the end", 0)]
+
+    counted = story.steps()
+    assert [step for step, _, _ in counted] == list(range(1, batches + 1))
+    consumed = story.consumed()
+    assert len(consumed) == len(set(consumed)) == 4 * batches
+    assert story.ready() == 0
+
+    versions = story.versions()
+    head = counted[-1][1]
+    assert story.live() == head
+    chain = [head]
+    while (parent := versions[chain[-1]].parent) is not None:
+        chain.append(parent)
+    assert chain == [*(version for _, version, _ in reversed(counted)), 0]
+    outside = set(versions) - set(chain)
+    assert all(versions[number].state is VersionState.ORPHANED for number in outside)
+
+    files = PolicyFiles(config.versions_path, POLICY)
+    root = config.versions_path / POLICY
+    assert not [path for path in root.rglob("*") if path.name.startswith(PARTIAL)]
+    on_disk = {path.name for path in (root / "versions").iterdir()}
+    with_files = [number for number, version in versions.items() if number and version.files]
+    assert on_disk == {files.version(number).name for number in with_files}
+    assert all(map(files.has_weights, with_files))
+    assert files.checkpoints()[-1] == head
+    if lora is None:
+        start, now = story.model, load_plain(files.version(head))
+        assert not torch.equal(start.lm_head.weight, now.lm_head.weight)
