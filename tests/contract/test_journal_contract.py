@@ -79,6 +79,18 @@ def test_a_long_history_finds_the_matches_of_every_prefix(story: Story) -> None:
     assert {match.turn_id for match in found} == {turn.turn_id for turn in turns}
 
 
+def test_a_named_session_finds_its_own_turn_among_many_alike(story: Story) -> None:
+    mine = story.answer(
+        external_session="mine", session_id="s-mine", finish={"answer_chain": b"hi"}
+    )
+    for i in range(20):
+        names = {"external_session": f"x{i}", "session_id": f"s{i}"}
+        story.answer(**names, finish={"answer_chain": b"hi"})
+    for name in ("mine", "s-mine"):
+        found = story.journal.find_chains(SCOPE, [b"hi"], name)
+        assert [match.turn_id for match in found] == [mine.turn_id]
+
+
 def test_the_same_request_is_found_at_once_and_after_its_commit(story: Story) -> None:
     turn = opening(external_session="s1")
     story.journal.open_turn(turn)

@@ -82,7 +82,7 @@ class Linker:
         external = named.external if named else None
 
         def read() -> LinkDecision:
-            matches = self._journal.find_chains(scope, history.answer_chains)
+            matches = self._journal.find_chains(scope, history.answer_chains, external)
             same: list[SameRequest] = []
             if wants_same:
                 same = self._journal.find_same_request(scope, history.request_chain, external)

@@ -148,8 +148,13 @@ class FeedbackResult:
 class TurnJournal(Protocol):
     """The gateway's part."""
 
-    def find_chains(self, scope: Scope, chains: Sequence[bytes]) -> list[ChainMatch]:
-        """Return all answered turns of the scope whose answer chain is in ``chains``."""
+    def find_chains(
+        self, scope: Scope, chains: Sequence[bytes], external_session: str | None = None
+    ) -> list[ChainMatch]:
+        """Return answered turns of the scope whose answer chain is in ``chains``.
+
+        Within one session if one is given, by the client's name for it or by its internal id.
+        """
         ...
 
     def find_same_request(

@@ -107,9 +107,11 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
 
     # --- serving ------------------------------------------------------------------------------
 
-    def find_chains(self, scope: Scope, chains: Sequence[bytes]) -> list[ChainMatch]:
+    def find_chains(
+        self, scope: Scope, chains: Sequence[bytes], external_session: str | None = None
+    ) -> list[ChainMatch]:
         """See ``TurnJournal``; at most the eight newest matches of each chain."""
-        return turns.find_chains(self.database.reader(), scope, chains)
+        return turns.find_chains(self.database.reader(), scope, chains, external_session)
 
     def find_same_request(
         self, scope: Scope, request_chain: bytes, external_session: str | None

@@ -175,6 +175,17 @@ FIND_CHAIN = Statement(
     """)
 )
 
+FIND_CHAIN_IN_SESSION = Statement(
+    sa.text("""
+    SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL
+    FROM turns t JOIN sessions s ON s.session_id = t.session_id
+    WHERE t.scope = :scope AND t.answer_chain = :chain AND t.session_id IN (
+        SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
+        UNION SELECT :external)
+    ORDER BY t.created_at DESC LIMIT :most
+    """)
+)
+
 FIND_REQUEST = Statement(
     sa.text("""
     SELECT turn_id, session_id, parent_id, created_at, state = 'open'

@@ -30,14 +30,22 @@ CLOSE_AT_ONCE = 100
 """Idle sessions closed in one transaction."""
 
 
-def find_chains(connection: Connection, scope: Scope, chains: Sequence[bytes]) -> list[ChainMatch]:
+def find_chains(
+    connection: Connection, scope: Scope, chains: Sequence[bytes], external_session: str | None
+) -> list[ChainMatch]:
     """Look up answer chains of the scope, newest matches first within each chain."""
-    scope_id = scope_digest(scope.tenant, scope.key, scope.user)
+    values: dict[str, object] = {
+        "scope": scope_digest(scope.tenant, scope.key, scope.user),
+        "most": MOST_MATCHES,
+    }
+    statement = sql.FIND_CHAIN
+    if external_session is not None:
+        statement, values["external"] = sql.FIND_CHAIN_IN_SESSION, external_session
     return [
         ChainMatch(turn_id, session_id, external, found, bool(superseded))
         for chain in dict.fromkeys(chains)
-        for turn_id, session_id, external, found, superseded in sql.FIND_CHAIN.fetch(
-            connection, scope=scope_id, chain=chain, most=MOST_MATCHES
+        for turn_id, session_id, external, found, superseded in statement.fetch(
+            connection, chain=chain, **values
         )
     ]
 
