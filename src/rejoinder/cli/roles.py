@@ -62,7 +62,7 @@ def judge(ctx: typer.Context, lifeline: LifelineEnd = None) -> None:
     """Judge answers by what came after them."""
     config = _begin(ctx, lifeline)
     _prepare(config)
-    from rejoinder.judge.loop import run_judge
+    from rejoinder.judge.role import run_judge
 
     run_judge(config)
 

@@ -1,0 +1,86 @@
+"""The judge role: puts the parts together and judges until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import structlog
+
+from rejoinder.algorithms.registry import build_algorithm
+from rejoinder.config import Config, ScriptedEngineConfig
+from rejoinder.engine.base import Engine
+from rejoinder.engine.client import HttpEngine
+from rejoinder.engine.scripted import ScriptedEngine
+from rejoinder.errors import EngineError, JudgeError, RejoinderError
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.judge.base import Judge, JudgeSetting
+from rejoinder.judge.factory import build_judge
+from rejoinder.judge.loop import JudgeLoop, LoopLimits
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.tokenizer import load_tokenizer
+
+log = structlog.get_logger(__name__)
+_CHECK_AGAIN_S = 1.0
+
+
+def judge_setting(config: Config, engine: Engine) -> JudgeSetting:
+    """Return what the configured judge is built from."""
+    tokenizer = load_tokenizer(resolve_model(config.model.path))
+    policy, model = config.model.policy, config.model.path
+    return JudgeSetting(config.judge, policy, engine, tokenizer, model)
+
+
+def run_judge(config: Config) -> None:
+    """Judge until SIGTERM or SIGINT; jobs in flight are then given back.
+
+    Raises:
+        ConfigError: the judge cannot work as configured.
+        JournalError: the journal cannot be used.
+    """
+    with SqlJournal(config.journal_url) as journal:
+        asyncio.run(_run(config, journal))
+
+
+async def _run(config: Config, journal: SqlJournal) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    engine = _engine(config)
+    judge = build_judge(judge_setting(config, engine))
+    attempts, timeout = config.judge.attempts, config.judge.timeout_s
+    limits = LoopLimits(config.judge.concurrency, timeout, attempts)
+    loop = JudgeLoop(journal, judge, build_algorithm(config.trainer), limits)
+    try:
+        await _until_ready(judge, loop, stop)
+        if not stop.is_set():
+            await loop.run(stop)
+    finally:
+        await judge.close()
+        await engine.close()
+
+
+async def _until_ready(judge: Judge, loop: JudgeLoop, stop: asyncio.Event) -> None:
+    """Wait for what the judge calls; a judge that cannot work raises at once."""
+    while not stop.is_set():
+        try:
+            await judge.check()
+        except (EngineError, JudgeError) as error:
+            loop.report_start("waiting", str(error))
+        except RejoinderError as error:
+            loop.report_start("failed", str(error))
+            raise
+        else:
+            return
+        try:
+            async with asyncio.timeout(_CHECK_AGAIN_S):
+                await stop.wait()
+        except TimeoutError:
+            continue
+
+
+def _engine(config: Config) -> Engine:
+    if isinstance(config.engine, ScriptedEngineConfig):
+        return ScriptedEngine(resolve_model(config.model.path), config.model.policy, config.engine)
+    host = f"[{config.engine.host}]" if ":" in config.engine.host else config.engine.host
+    return HttpEngine(f"http://{host}:{config.engine.port}")
