@@ -74,14 +74,11 @@ class Running:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def pid(self, role: str) -> int | None:
-        """Return the process that reports itself as a role now."""
-        living = [
-            one
-            for one in self.status()["roles"]
-            if one["role"] == role and one["fresh"] and _is_alive(one["pid"])
-        ]
-        return int(min(living, key=lambda one: one["seen_s"])["pid"]) if living else None
+    def pids(self) -> dict[str, int]:
+        """Return the process that reports itself as each role now."""
+        living = [one for one in self.status()["roles"] if one["fresh"] and _is_alive(one["pid"])]
+        living.sort(key=lambda one: -one["seen_s"])
+        return {one["role"]: int(one["pid"]) for one in living}
 
     def close(self) -> int:
         """End the system; returns its exit code."""

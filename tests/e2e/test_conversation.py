@@ -233,13 +233,12 @@ def test_records_are_exported_with_verdicts_and_steps(talked: Talked) -> None:
 
 @pytest.mark.parametrize("role", ["gateway", "judge", "trainer", "engine"])
 def test_a_killed_role_comes_back(talked: Talked, role: str) -> None:
-    before = talked.system.pid(role)
-    assert before is not None, talked.system.story()
+    before = talked.system.pids()[role]
     os.kill(before, signal.SIGKILL)
     if role == "gateway":  # its port stays open: the request waits instead of being refused
         talked.client.ask([{"role": "user", "content": "Are you there?"}])
     wait_until(
-        lambda: talked.system.pid(role) not in (None, before), RESTART_S, talked.system.story
+        lambda: talked.system.pids().get(role, before) != before, RESTART_S, talked.system.story
     )
 
 
@@ -258,10 +257,10 @@ def test_a_rollback_is_served(talked: Talked) -> None:
 
 
 def test_ending_leaves_no_process_behind(talked: Talked) -> None:
-    pids = [talked.system.pid(role) for role in ("gateway", "engine", "judge", "trainer")]
+    pids = talked.system.pids()
+    assert set(pids) == {"gateway", "engine", "judge", "trainer"}
     assert talked.system.close() == 0, talked.system.story()
-    for pid in pids:
-        assert pid is not None
+    for pid in pids.values():
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 

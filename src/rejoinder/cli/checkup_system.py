@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
 from rejoinder.cli.journal import journal_file
 from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
-from rejoinder.engine.client import HttpEngine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.gateway.auth import KEYS_VARIABLE, load_keys
-from rejoinder.judge.base import Judge, JudgeSetting
+from rejoinder.gateway.engines import connect_engine
+from rejoinder.judge.base import Judge
 from rejoinder.judge.factory import build_judge
+from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
 from rejoinder.launch.ports import PortTaken, bind_port
 from rejoinder.launch.system import missing_parts
-from rejoinder.models.embedded import resolve_model
-from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.types import Judgement, Message
 
 _QUESTION = (Message("user", "What is the capital of France?"),)
@@ -88,8 +87,7 @@ def engine_and_judge(config: Config) -> Iterator[Finding]:
 async def _engine_and_judge(config: Config) -> list[Finding]:
     if not isinstance(config.engine, TorchEngineConfig):
         return []
-    host = config.engine.host
-    engine = HttpEngine(f"http://{f'[{host}]' if ':' in host else host}:{config.engine.port}")
+    engine = connect_engine(config)
     try:
         info = await engine.info()
         live = ", ".join(f"{policy}@{version}" for policy, version in info.live.items())
@@ -97,7 +95,7 @@ async def _engine_and_judge(config: Config) -> list[Finding]:
     except EngineError:
         findings = [warn("engine", "does not run", "start the system with `rejoinder up`")]
     try:
-        judge = build_judge(_judge_setting(config, engine))
+        judge = build_judge(judge_setting(config, engine))
         try:
             findings.append(await _try_judge(config, judge, engine_runs=findings[0].state == "ok"))
         finally:
@@ -107,17 +105,6 @@ async def _engine_and_judge(config: Config) -> list[Finding]:
     finally:
         await engine.close()
     return findings
-
-
-def _judge_setting(config: Config, engine: HttpEngine) -> JudgeSetting:
-    path = resolve_model(config.model.path)
-    return JudgeSetting(
-        config=config.judge,
-        policy=config.model.policy,
-        engine=engine,
-        tokenizer=load_tokenizer(path),
-        model_id=config.model.path,
-    )
 
 
 async def _try_judge(config: Config, judge: Judge, *, engine_runs: bool) -> Finding:
