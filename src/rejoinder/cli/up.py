@@ -96,6 +96,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 def _show_how_to_talk(system: LocalSystem) -> None:
     from rich.panel import Panel
+    from rich.text import Text
 
     from rejoinder.gateway.auth import load_keys
 
@@ -110,10 +111,11 @@ def _show_how_to_talk(system: LocalSystem) -> None:
         f'     -H "Content-Type: application/json" \\{header}\n'
         f'     -d \'{{"model": "{policy}", "stream": true,\n'
         '          "messages": [{"role": "user", "content": "Hello! Who are you?"}]}\'\n\n'
-        f'OpenAI(base_url="{api}", api_key={key})    # from openai import OpenAI\n\n'
+        "from openai import OpenAI\n"
+        f'client = OpenAI(base_url="{api}", api_key={key})\n\n'
         "rejoinder status          is it learning?"
     )
-    out().print(Panel(text, title=f"ready at {api}", expand=False, border_style="green"))
+    out().print(Panel(Text(text), title=f"ready at {api}", expand=False, border_style="green"))
 
 
 def _watch(system: LocalSystem, stopping: threading.Event) -> None:
