@@ -38,7 +38,7 @@ format: $(DONE)/dev ## format the code
 
 bench: $(DONE)/dev $(DONE)/model ## every benchmark of the README, one after the other (hours)
 	set -e; for name in engine gateway memory judge logprob_parity update_gap durability demo; do \
-	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(ARGS); done
+	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(DONE)/dev ## write the reference pages that come from the code
 	$(BIN)/python docs/generate.py
