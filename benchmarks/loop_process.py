@@ -13,7 +13,7 @@ import psutil
 
 from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.launch.base import RoleEnded
-from rejoinder.launch.system import LocalSystem, missing_parts
+from rejoinder.launch.system import LocalSystem
 
 _TICK_S = 0.1
 READY_S = 300.0
@@ -36,8 +36,8 @@ class LoopProcess:
         self._system.__enter__()
         try:
             self._system.start(lambda text: print(text, flush=True))
+            self._system.wait_until_ready(lambda _: None)
             self._thread.start()
-            self.wait_until_ready()
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -74,16 +74,6 @@ class LoopProcess:
     def pid(self, role: str) -> int | None:
         """Return a role's process, or None while it is away."""
         return next(one.pid for one in self._system.running() if one.name == role)
-
-    def wait_until_ready(self) -> None:
-        """Return when the gateway serves."""
-        deadline = time.monotonic() + READY_S
-        gateway = self.config.gateway
-        while missing := missing_parts(gateway.host, gateway.port):
-            self.check()
-            if time.monotonic() > deadline:
-                raise SystemExit(f"not ready after {READY_S:.0f} s: {missing}")
-            time.sleep(_TICK_S)
 
     def wait_until_at_work(self) -> None:
         """Return when every role's present process has reported that it does its work."""

@@ -47,6 +47,7 @@ class LocalSystem:
         self._lock = home_lock(config)
         self._roles: list[RoleSpec] = []
         self._launcher: LocalLauncher | None = None
+        self._has_served = False
 
     def __enter__(self) -> LocalSystem:
         refuse_faults(self.config)
@@ -125,6 +126,7 @@ class LocalSystem:
             if time.monotonic() >= next_probe:
                 missing = missing_parts(self.config.gateway.host, self.config.gateway.port)
                 if not missing:
+                    self._has_served = True
                     return
                 say("starting: " + "; ".join(missing))
                 next_probe = time.monotonic() + _POLL_S * 2
@@ -141,16 +143,17 @@ class LocalSystem:
         return self._launcher
 
     def _give_up_on(self, event: RoleEnded) -> None:
-        """Raise where restarting a role is pointless: it has never worked and says so."""
+        """Raise where restarting is pointless: a role refuses, or nothing has ever worked.
+
+        Once the system serves, it goes on serving whatever happens to a role.
+        """
         refused = event.exit_code == REFUSED and event.lives == 1
-        if not refused and not (event.lives >= TRIES_AT_START and self._never_ready(event)):
+        crashing = event.exit_code > 0 and event.lives >= TRIES_AT_START and not self._has_served
+        if not refused and not crashing:
             return
         log_file = self._started().log_of(event.name)
         said = log_file.last_line().removeprefix("error: ") or event.cause
         raise RejoinderError(f"the {event.name} cannot start: {said} (log: {log_file.path})")
-
-    def _never_ready(self, event: RoleEnded) -> bool:
-        return event.lives == TRIES_AT_START and event.lived_s < _PROBE_S * TRIES_AT_START
 
 
 def fetch_model(path: str) -> Path:
