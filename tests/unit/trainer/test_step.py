@@ -1,0 +1,136 @@
+"""Which samples of a batch train, how they are weighed, and what is told of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rejoinder.algorithms.base import TokenSignal
+from rejoinder.algorithms.binary import Binary
+from rejoinder.config import LossConfig
+from rejoinder.journal.base import PolicyVersion, SampleSpec, TrainSample
+from rejoinder.trainer.base import StepFigures
+from rejoinder.trainer.step import PreparedStep, prepare_step, step_metrics, steps_to_head
+from rejoinder.types import Fate, Judgement, VersionRun, VersionState, WeightsKind
+
+
+def sample(tokens: int = 3, reward: float | None = 1.0, **changes: Any) -> TrainSample:
+    fields: dict[str, Any] = {
+        "sample_id": f"s{tokens}",
+        "turn_id": "t",
+        "session_id": "c",
+        "trajectory": None,
+        "prompt_ids": [1, 2],
+        "answer_ids": list(range(tokens)),
+        "logprobs": [-0.5] * tokens,
+        "versions": (VersionRun(5, tokens),),
+        "temperature": 0.7,
+        "reward": reward,
+        "hints": (),
+        "created_at": 0.0,
+    }
+    return TrainSample(**(fields | changes))
+
+
+def prepare(samples: Sequence[TrainSample], **loss: Any) -> PreparedStep:
+    return prepare_step(samples, Binary(), LossConfig(**loss), {5: 0, 4: 1, 0: 2}, 5)
+
+
+def test_turns_keep_what_was_sampled() -> None:
+    (turn,) = prepare([sample(3)]).turns
+    assert (turn.prompt_ids, turn.answer_ids) == ([1, 2], [0, 1, 2])
+    assert turn.behaviour == [-0.5] * 3
+    assert turn.temperature == 0.7
+    assert turn.is_current
+
+
+def test_samples_without_a_signal_change_no_weight_and_are_named() -> None:
+    alone = prepare([sample(2), sample(4)])
+    among = prepare([sample(2), sample(9, reward=None), sample(4), sample(3, reward=0.0)])
+    assert [turn.weight for turn in among.turns] == [turn.weight for turn in alone.turns]
+    assert among.without_signal == {Fate.NO_SIGNAL: 2}
+    assert len(among.samples) == 4  # all of them are used up
+
+
+@pytest.mark.parametrize("bad", [[-0.5, -0.5], [-0.5, math.nan, -0.5], [-0.5, -math.inf, -0.5]])
+def test_ids_without_a_finite_logprob_never_train(bad: list[float]) -> None:  # B039, B040, B044
+    step = prepare([sample(3, logprobs=bad), sample(2)])
+    assert len(step.turns) == 1
+    assert step.without_signal == {Fate.MISSING_LOGPROBS: 1}
+
+
+def test_turns_of_older_versions_are_not_current() -> None:
+    old, mixed = prepare(
+        [
+            sample(3, versions=(VersionRun(4, 3),)),
+            sample(3, versions=(VersionRun(4, 1), VersionRun(5, 2))),
+        ]
+    ).turns
+    assert not old.is_current
+    assert not mixed.is_current
+
+
+def test_figures_of_the_batch() -> None:
+    metrics = prepare(
+        [
+            sample(2, 1.0),
+            sample(4, -1.0, versions=(VersionRun(4, 1), VersionRun(5, 3))),
+            sample(6, -1.0, versions=(VersionRun(0, 6),)),
+        ]
+    ).metrics
+    assert metrics["reward_mean"] == pytest.approx(-1 / 3)
+    assert metrics["advantage_mean"] == pytest.approx((2 - 10) / 12)
+    assert metrics["advantage_positive"] == pytest.approx(2 / 12)
+    assert metrics["mixed_version_turns"] == 1
+    assert metrics["staleness_mean"] == pytest.approx(1.0)
+    assert metrics["staleness_max"] == 2
+    assert metrics["answer_tokens_mean"] == 4
+
+
+def test_a_signal_of_the_wrong_length_is_an_error_of_the_algorithm() -> None:
+    class Wrong:
+        name, loss, needs_behaviour_logprobs = "wrong", "policy", False
+
+        def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
+            return Fate.NO_SIGNAL
+
+        def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
+            return [TokenSignal(np.ones(2, np.float32), np.ones(2, np.bool_)) for _ in samples]
+
+    with pytest.raises(ValueError, match="mask has 2 tokens, the answer 3"):
+        prepare_step([sample(3)], Wrong(), LossConfig(), {}, 5)
+
+
+def version(number: int, parent: int | None) -> PolicyVersion:
+    return PolicyVersion(
+        policy="default",
+        version=number,
+        uri="",
+        kind=WeightsKind.FULL,
+        base_uri="",
+        parent=parent,
+        lineage_id=None,
+        step=None,
+        state=VersionState.RETIRED,
+        created_at=0.0,
+    )
+
+
+def test_distances_follow_parents_and_not_numbers() -> None:
+    """Version 3 was orphaned, 2 was rolled back: numbers jump, steps do not."""
+    versions = [
+        version(0, None), version(1, 0), version(2, 1), version(3, 2), version(4, 1), version(7, 4),
+    ]  # fmt: skip
+    assert steps_to_head(versions, 7) == {7: 0, 4: 1, 1: 2, 0: 3}
+
+
+def test_a_figure_that_is_not_finite_is_left_out() -> None:
+    step = prepare([sample(3)])
+    metrics = step_metrics(step, StepFigures({"grad_norm": math.nan}, "non_finite_gradient"), 2.0)
+    assert "grad_norm" not in metrics
+    assert metrics["skipped"] == 1.0
+    assert metrics["seconds"] == 2.0

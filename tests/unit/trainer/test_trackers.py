@@ -1,0 +1,54 @@
+"""Trackers behind optional dependencies."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rejoinder.errors import ConfigError
+from rejoinder.trainer.trackers import build_trackers
+
+
+def test_a_tracker_that_is_not_installed_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'rejoinder\[wandb\]'"):
+        build_trackers(("wandb",), tmp_path, "run")
+
+
+def test_none_are_built_where_none_are_named(tmp_path: Path) -> None:
+    assert build_trackers((), tmp_path, "run") == []
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_run_gets_each_step_with_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    calls: list[Any] = []
+    run = SimpleNamespace(
+        log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("end")
+    )
+    module = SimpleNamespace(init=lambda **settings: calls.append(settings) or run)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    monkeypatch.setitem(sys.modules, name, module)
+    (tracker,) = build_trackers((name,), tmp_path, "default")
+    tracker.log(3, {"loss": 0.5})
+    tracker.close()
+    assert calls[0]["project"] == "rejoinder"
+    assert calls[1:] == [(3, {"loss": 0.5}), "end"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="tensorboard is optional"
+)
+def test_tensorboard_writes_its_files(tmp_path: Path) -> None:
+    (tracker,) = build_trackers(("tensorboard",), tmp_path, "default")
+    tracker.log(1, {"loss": 0.5})
+    tracker.close()
+    assert list((tmp_path / "tensorboard" / "default").iterdir())
