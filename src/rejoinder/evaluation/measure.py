@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
 from rejoinder.evaluation.questions import Question, Split, load_questions
-from rejoinder.evaluation.sessions import Exchange, judge_by_rule, with_wish
+from rejoinder.evaluation.sessions import Exchange, judge_by_rule, opening, with_wish
 from rejoinder.evaluation.settings import DemoSettings
 from rejoinder.evaluation.statistics import Share
 from rejoinder.types import TurnType
@@ -73,7 +73,7 @@ async def measure(
         )
         async with places:
             try:
-                reply = await client.ask([{"role": "user", "content": text}], how)
+                reply = await client.ask(opening(settings, text), how)
             except RequestFailed:
                 return None
             finally:

@@ -51,7 +51,7 @@ class Limits:
     max_words: int = 120
     max_repetition: float = 0.15
     """Share of word 3-grams that occurred before in the same answer."""
-    min_new_words: int = 6
+    min_new_words: int = 5
     """Distinct content words that the question does not have."""
     min_coverage: float = 0.3
     """Share of the question's content words that the answer takes up."""

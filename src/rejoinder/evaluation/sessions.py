@@ -13,7 +13,6 @@ from rejoinder.evaluation.person import Person, load_voice
 from rejoinder.evaluation.questions import Question
 from rejoinder.evaluation.rules import Assessment, assess
 from rejoinder.evaluation.settings import DemoSettings
-from rejoinder.types import TurnType
 
 PAUSE_AFTER_FAILURE_S = 1.0
 FAREWELL_TOKENS = 8
@@ -81,7 +80,8 @@ class Crowd:
     async def _hold_session(self, person: Person, count: int) -> None:
         session = f"demo-{self._seed}-{next(self._numbers)}"
         question, text = self._next_question()
-        messages = [{"role": "user", "content": text}]
+        messages = opening(self._settings, text)
+        first = len(messages)
         for left in reversed(range(count)):
             await self._ready()
             if self._stopped:
@@ -97,7 +97,7 @@ class Crowd:
                 said = person.say_goodbye(said, question)
             messages.append({"role": "assistant", "content": reply.text})
             messages.append({"role": "user", "content": said})
-        if len(messages) > 1:  # the last reaction still has to arrive
+        if len(messages) > first:  # the last reaction still has to arrive
             await self._client.ask(messages, self._farewell(session))
 
     def _next_question(self) -> tuple[Question, str]:
@@ -113,7 +113,6 @@ class Crowd:
             FAREWELL_TOKENS,
             self._settings.temperature,
             session=session,
-            turn_type=TurnType.SIDE,
             done=True,
         )
 
@@ -124,6 +123,12 @@ def judge_by_rule(
     """Return an exchange with what the person truly thinks of the answer."""
     assessment = assess(question.text, reply.text, reply.finish_reason, settings.limits)
     return Exchange(question, reply, assessment, seed)
+
+
+def opening(settings: DemoSettings, text: str) -> list[dict[str, str]]:
+    """Return the messages of a conversation's first request."""
+    system = [{"role": "system", "content": settings.system}] if settings.system else []
+    return [*system, {"role": "user", "content": text}]
 
 
 def with_wish(question: Question, wishes: Sequence[str], rng: random.Random) -> str:

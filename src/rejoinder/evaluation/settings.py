@@ -21,7 +21,7 @@ from rejoinder.evaluation.rules import DEFAULT_LIMITS, Limits
 class DemoSettings:
     """What is asked, how it is sampled, how it trains, and when it ends."""
 
-    updates: int = 10
+    updates: int = 8
     """Policy versions after which the people stop."""
     learning_s: float = 480.0
     """The people stop then at the latest, whatever the updates."""
@@ -32,14 +32,17 @@ class DemoSettings:
     """Who talk at the same time."""
     questions_per_session: tuple[float, ...] = (0.6, 0.25, 0.15)
     """Shares of sessions with one, two, three questions."""
-    wishes: tuple[str, ...] = ("Keep it short, please.",)
+    system: str = "You answer every question in one or two sentences."
+    """The assistant's system prompt. Without one the small model runs into ``max_tokens`` nine
+    times in ten, and an answer that was cut holds no end token to learn from."""
+    wishes: tuple[str, ...] = ()
     """What a person adds to a question; one is chosen at random."""
     voice: str = "plain_prose"
     temperature: float = 0.7
     max_tokens: int = 128
     measure_at_once: int = 16
     batch_size: int = 16
-    learning_rate: float = 2e-5
+    learning_rate: float = 4e-5
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.1
     kl_coefficient: float = 0.0

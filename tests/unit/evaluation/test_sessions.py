@@ -50,7 +50,7 @@ async def test_every_session_grows_message_by_message_and_ends_with_the_last_rea
             assert messages[-2]["role"] == "assistant"
         *questions, farewell = session
         assert {asked.headers["X-Turn-Type"] for asked in questions} == {"main"}
-        assert farewell.headers["X-Turn-Type"] == "side"
+        assert farewell.headers["X-Turn-Type"] == "main", "only a main turn brings a next state"
         assert farewell.headers["X-Session-Done"] == "1"
         assert farewell.body["max_tokens"] < 16
 
