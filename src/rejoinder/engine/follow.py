@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from rejoinder.engine.base import Engine, VersionSource
-from rejoinder.errors import EngineError, EngineUnavailable, RejoinderError
+from rejoinder.errors import EngineError, EngineUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class LiveFollower:
         """
         try:
             sources = await asyncio.to_thread(self._live_sources)
-        except (RejoinderError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever its database raises, serving goes on
             if self._registry_problem != str(error):
                 self._report(None, f"the registry cannot be asked: {error}")
             self._registry_problem = str(error)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from rejoinder.engine.base import GenerateRequest, ScoreRequest
 from rejoinder.errors import ContextLengthExceeded, InvalidRequest
 
 GREEDY_BELOW = 1e-6
 """Temperatures below this mean: take the most likely token."""
+_LARGEST_CHANGE = 1e4
+"""Of a logit: far above any that matters; infinities would make a distribution of nothing."""
 
 
 def check_generate(request: GenerateRequest, context_length: int, vocab_size: int) -> None:
@@ -28,10 +32,22 @@ def check_generate(request: GenerateRequest, context_length: int, vocab_size: in
     sampling = request.sampling
     if sampling.max_tokens < 1:
         raise InvalidRequest(f"max_tokens must be at least 1, not {sampling.max_tokens}")
-    if not (sampling.temperature >= 0 and 0 < sampling.top_p <= 1 and 0 <= sampling.min_p <= 1):
-        raise InvalidRequest("temperature must be >= 0, top_p in (0, 1] and min_p in [0, 1]")
+    if not (
+        0 <= sampling.temperature < math.inf
+        and 0 < sampling.top_p <= 1
+        and 0 <= sampling.min_p <= 1
+    ):
+        raise InvalidRequest(
+            "temperature must be >= 0 and finite, top_p in (0, 1] and min_p in [0, 1]"
+        )
     if sampling.top_k < 0 or (request.top_logprobs or 0) < 0:
         raise InvalidRequest("top_k and top_logprobs must not be negative")
+    changes = [sampling.frequency_penalty, sampling.presence_penalty]
+    changes += sampling.logit_bias.values()
+    if not all(abs(change) <= _LARGEST_CHANGE for change in changes):
+        raise InvalidRequest(
+            f"penalties and logit_bias must be numbers within {_LARGEST_CHANGE:g} of 0"
+        )
     outside = [id_ for id_ in sampling.logit_bias if not 0 <= id_ < vocab_size]
     if outside:
         raise InvalidRequest(f"logit_bias: id {outside[0]} is outside the vocabulary")
@@ -55,7 +71,7 @@ def check_score(request: ScoreRequest, context_length: int, vocab_size: int) -> 
             f"positions {request.start}..{stop} do not fit {len(request.ids)} ids: "
             "1 <= start < stop <= len(ids) + 1"
         )
-    if not request.temperature > GREEDY_BELOW:
+    if not GREEDY_BELOW < request.temperature < math.inf:
         raise InvalidRequest(f"cannot score at temperature {request.temperature}")
     if request.top_k < 0:
         raise InvalidRequest(f"top_k must not be negative, not {request.top_k}")

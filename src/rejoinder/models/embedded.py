@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
-import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,8 @@ def _lock(path: Path) -> Iterator[None]:
 def _replace_atomically(target: Path) -> None:
     """Convert into a temporary directory, flush it, and rename it to ``target``."""
     source = _packaged_gguf()
+    for left in target.parent.glob(f".{target.name}-*"):  # by one that was killed: we hold the lock
+        shutil.rmtree(left, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _convert(source, made)
@@ -133,34 +136,13 @@ def _packaged_gguf() -> Path:
 
 
 def _convert(gguf: Path, target: Path) -> None:
-    """Write the GGUF file's model as fp32 safetensors with its tokenizer and chat template."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()
-    where = {"gguf_file": gguf.name, "local_files_only": True}
-    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **where)
-    config = quantised.config
-    del config.quantization_config
-    # A model read from GGUF refuses to be saved; a fresh one with the same weights does not.
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(quantised.state_dict())
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
-    # The file says 1e30 here, and readers take it for the context.
-    tokenizer.model_max_length = config.max_position_embeddings
-    model.generation_config = GenerationConfig(
-        bos_token_id=config.bos_token_id,
-        eos_token_id=config.eos_token_id,
-        pad_token_id=config.pad_token_id,
-    )
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
-    _drop_name_of_origin(target / "config.json")
-
-
-def _drop_name_of_origin(config_file: Path) -> None:
-    """Remove the training run's name that the GGUF metadata gives as a path."""
-    config = json.loads(config_file.read_text("utf-8"))
-    config.pop("_model_name_or_path", None)
-    config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+    """Convert in a process of its own, which takes PyTorch and the memory with it."""
+    command = [sys.executable, "-P", "-m", "rejoinder.models.gguf", str(gguf), str(target)]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - our own module
+    if ended.returncode != 0:
+        said = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(
+            f"model.path: the embedded model cannot be converted (exit status {ended.returncode}): "
+            f"{said[-1] if said else 'it said nothing'}; check that gguf and transformers are "
+            "installed in the versions this package asks for, and disk space and memory"
+        )

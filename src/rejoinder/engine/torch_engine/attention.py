@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from rejoinder.engine.torch_engine.batch import Batch, Span
 from rejoinder.engine.torch_engine.kv_cache import KVCache
+
+Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+"""What a forward pass calls in each layer: see ``StepAttention.__call__``."""
 
 
 class StepAttention:

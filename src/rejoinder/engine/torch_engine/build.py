@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,18 +86,24 @@ class Builder:
                 forward: Forward = parts.build(self._shape)
             else:
                 forward = HfForward(load_version(path, base, self._dtype, self._device))
-            self._probe(forward)
+            self._probe(forward, pause)
         except RuntimeError as error:  # shapes that do not fit each other, no memory
             raise ConfigError(f"{path}: its weights cannot be used: {error}") from error
         return forward
 
-    def _probe(self, forward: Forward) -> None:
+    def _probe(self, forward: Forward, pause: Callable[[], None]) -> None:
         """Run a few tokens, so that broken weights are found before they serve anybody."""
         shape = dataclasses.replace(self._shape, slots=1, context=_PROBE_TOKENS)
         cache = KVCache(shape, self._dtype, self._device)
         ids = range(_PROBE_TOKENS)
         batch = make_batch([Span(0, 0, ids)], list(ids), _PROBE_TOKENS, self._device)
-        logits = forward.logits(batch, StepAttention(cache, batch, batched=False))
+        attention = StepAttention(cache, batch, batched=False)
+
+        def attend(*arguments: Any) -> Tensor:
+            pause()
+            return attention(*arguments)
+
+        logits = forward.logits(batch, attend)
         if not bool(logits.isfinite().all()):
             raise ConfigError("its weights give logits that are not finite")
 
@@ -118,7 +125,8 @@ class _LlamaBuilder:
 
     def build(self, shape: CacheShape) -> Llama:
         embedding = self._tensor("model.embed_tokens.weight")
-        tied = "lm_head.weight" not in self._files
+        # Some files hold the head of a tied model, too; transformers then uses the embedding.
+        tied = self._config.tie_word_embeddings
         return Llama(
             embedding=embedding,
             layers=[self._layer(f"model.layers.{index}") for index in range(shape.layers)],

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
-from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import structlog
@@ -26,20 +24,17 @@ from rejoinder.engine.limits import check_generate, check_score
 from rejoinder.engine.torch_engine.build import Builder, cache_shape, read_config
 from rejoinder.engine.torch_engine.delivery import Mailbox
 from rejoinder.engine.torch_engine.kv_cache import KVCache, context_that_fits
+from rejoinder.engine.torch_engine.loader import Loader
 from rejoinder.engine.torch_engine.scheduler import Scheduler
 from rejoinder.engine.torch_engine.sequence import Generation, Scoring
 from rejoinder.engine.torch_engine.slots import SlotPool
-from rejoinder.engine.torch_engine.versions import Weights
 from rejoinder.engine.torch_engine.worker import Worker
-from rejoinder.errors import ConfigError, EngineError, UnknownVersion
-from rejoinder.models.embedded import local_path, resolve_model
+from rejoinder.errors import EngineError
 from rejoinder.models.tokenizer import load_tokenizer
-from rejoinder.types import WeightsKind
 
 log = structlog.get_logger(__name__)
 
 _CAPABILITIES = ["logprobs", "score", "candidates", "stop_strings", "multi_version"]
-_LONGEST_PAUSE_S = 0.02
 
 
 class TorchEngine:
@@ -68,20 +63,22 @@ class TorchEngine:
             )
         self._context = shape.context
         cache = KVCache(shape, dtype, device)
-        self._builder = Builder(shape, dtype, device)
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="engine-loader")
         scheduler = Scheduler(
             SlotPool(config.cache_slots, self._context, cache.copy),
             max_running=config.max_running,
             max_waiting=config.max_waiting,
             prefill_chunk=config.prefill_chunk,
         )
+        # The loader's thread sets its number of cores, which new threads take over; the engine's
+        # thread comes after it and sets its own.
+        threads = config.threads or torch.get_num_threads()
+        self._loader = Loader(Builder(shape, dtype, device), lambda: bool(scheduler.running))
         self._worker = Worker(
             cache,
             scheduler,
             frozenset(tokenizer.eos_ids),
-            threads=config.threads,
-            free=self._free,
+            threads=threads,
+            free=self._loader.free,
         )
 
     async def info(self) -> EngineInfo:
@@ -137,41 +134,9 @@ class TorchEngine:
         """See ``Engine.load``. A version already loaded from the same place is not read again."""
         weights = self._worker.versions.find(source.policy, source.version)
         if weights is None or weights.source != source:
-            loop = asyncio.get_running_loop()
-            weights = await loop.run_in_executor(self._loader, self._build, source)
+            weights = await self._loader.build(source)
         ready = weights
         await asyncio.wrap_future(self._worker.call(lambda: self._worker.install(ready, live=live)))
-
-    def _build(self, source: VersionSource) -> Weights:
-        """Read and lay out a version (loader's thread)."""
-        try:
-            base = resolve_model(source.base_uri)
-            adapter = source.kind is WeightsKind.LORA
-            path = local_path(source.uri) if adapter else resolve_model(source.uri)
-            return Weights(source, self._builder.build(path, base, self._pauses()))
-        except ConfigError as error:
-            raise UnknownVersion(
-                f"version {source.version} of {source.policy!r} cannot be loaded: {error}"
-            ) from error
-
-    def _pauses(self) -> Callable[[], None]:
-        """Return a function that sleeps as long as the work since its last call took.
-
-        Loading thus takes at most half of the machine while somebody waits for tokens.
-        """
-        worked_since = time.perf_counter()
-
-        def pause() -> None:
-            nonlocal worked_since
-            if self._worker.scheduler.running:
-                time.sleep(min(time.perf_counter() - worked_since, _LONGEST_PAUSE_S))
-            worked_since = time.perf_counter()
-
-        return pause
-
-    def _free(self, weights: list[Weights]) -> None:
-        """Let the loader's thread drop the last references: returning memory takes a while."""
-        self._loader.submit(weights.clear)
 
     async def unload(self, policy: str, version: int) -> None:
         """See ``Engine.unload``."""
@@ -180,4 +145,4 @@ class TorchEngine:
     async def close(self) -> None:
         """See ``Engine.close``."""
         await asyncio.to_thread(self._worker.close)
-        self._loader.shutdown(wait=False)
+        self._loader.close()

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from rejoinder.engine.torch_engine.attention import StepAttention
+from rejoinder.engine.torch_engine.attention import Attend
 from rejoinder.engine.torch_engine.batch import Batch
 from rejoinder.engine.torch_engine.llama import has_full_attention
 from rejoinder.errors import ConfigError
@@ -24,7 +24,7 @@ def _attend(
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001 - the interface's name; slots need no mask
     *,
-    step_attention: StepAttention,
+    step_attention: Attend,
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
@@ -51,7 +51,7 @@ class HfForward:
         model.set_attn_implementation(_NAME)
         self._model = model
 
-    def logits(self, batch: Batch, attention: StepAttention) -> Tensor:
+    def logits(self, batch: Batch, attention: Attend) -> Tensor:
         """See ``Forward.logits``."""
         out = self._model(
             input_ids=batch.ids[None],

@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PretrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from rejoinder.engine.torch_engine.attention import StepAttention
+from rejoinder.engine.torch_engine.attention import Attend
 from rejoinder.engine.torch_engine.batch import Batch
 from rejoinder.engine.torch_engine.linear import Linear
 
@@ -93,7 +93,7 @@ class Llama:
     head_dim: int
     eps: float
 
-    def logits(self, batch: Batch, attention: StepAttention) -> Tensor:
+    def logits(self, batch: Batch, attention: Attend) -> Tensor:
         """See ``Forward.logits``."""
         x = self.embedding[batch.ids]
         factors = self.rotary.at(batch.positions)
@@ -111,7 +111,7 @@ class Llama:
         layer: Layer,
         x: Tensor,
         factors: tuple[Tensor, Tensor],
-        attention: StepAttention,
+        attention: Attend,
     ) -> Tensor:
         qkv = layer.qkv(x).view(x.shape[0], -1, self.head_dim)
         rotated, values = torch.split(qkv, [self.heads + self.kv_heads, self.kv_heads], dim=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rejoinder.engine.torch_engine.batch import Span
+from rejoinder.engine.torch_engine.pace import Pace
 from rejoinder.engine.torch_engine.sequence import Generation, Sequence
 from rejoinder.engine.torch_engine.slots import SlotPool, common_prefix
 from rejoinder.engine.torch_engine.versions import Weights
@@ -37,6 +38,11 @@ class Work:
         return Span(self.sequence.slot.index, self.begin, self.sequence.ids[self.begin : self.end])
 
 
+def prompt_tokens(works: list[Work]) -> int:
+    """Count the tokens of sequences that compute more than one."""
+    return sum(work.end - work.begin for work in works if work.end - work.begin > 1)
+
+
 class Scheduler:
     """Waiting and running sequences. All methods belong to the engine's thread."""
 
@@ -44,10 +50,10 @@ class Scheduler:
         self, slots: SlotPool, *, max_running: int, max_waiting: int, prefill_chunk: int
     ) -> None:
         self._slots = slots
-        self._max_running = max_running
+        self._max_running = max_running = min(max_running, slots.size)
         self._max_waiting = max_waiting
-        self._chunk = prefill_chunk
-        # Judges and evaluation leave room for people (rule 2).
+        self.pace = Pace(prefill_chunk)
+        # Judges and evaluation leave room for people (rule 2), also where slots are fewer.
         self._max_background = max_running - (max_running + 3) // 4 if max_running > 1 else 1
         self._waiting: list[Sequence] = []
         self._arrivals = 0
@@ -127,35 +133,55 @@ class Scheduler:
     def plan(self) -> list[tuple[Weights, list[Work]]]:
         """Return the next step: sequences by weights, those with one token first.
 
-        Sequences that need one token always take part. Longer ones share ``prefill_chunk`` tokens
-        by rank; while people wait for tokens, background work gets a quarter of that.
+        Sequences that need one token always take part. The others share what ``Pace`` allows;
+        while people wait for tokens, background work gets at most a quarter of a full chunk.
         """
-        budget = self._chunk
-        people = any(sequence.request.priority <= PEOPLE for sequence in self.running)
-        background = max(1, self._chunk // 4) if people else self._chunk
+        shares = self._shares()
         groups: dict[int, tuple[Weights, list[Work], list[Work]]] = {}
         for sequence in self.running:
             assert sequence.weights is not None
             begin = sequence.computed
-            count = sequence.goal - begin
-            if count > 1:
-                allowed = budget
-                if sequence.request.priority > PEOPLE:
-                    allowed = min(budget, background)
-                    background -= min(count, allowed)
-                count = min(count, allowed)
-                budget -= count
+            count = shares.get(sequence, sequence.goal - begin)
             if count:
                 weights = sequence.weights
                 _, single, longer = groups.setdefault(weights.serial, (weights, [], []))
                 (single if count == 1 else longer).append(Work(sequence, begin, begin + count))
         return [(weights, single + longer) for weights, single, longer in groups.values()]
 
+    def _shares(self) -> dict[Sequence, int]:
+        """Return how many tokens each prompt gets.
+
+        Urgent ones go first. The one that waits longest gets half in any case, and for the rest
+        short prompts pass long ones, so that none waits until a long prompt is through.
+        """
+        people = [one for one in self.running if one.request.priority <= PEOPLE]
+        most = self.pace.most
+        waiting = any(one.goal - one.computed == 1 for one in people)
+        left = self.pace.allowed() if waiting else most
+        background = max(1, most // 4) if people else most
+        need = {one: one.goal - one.computed for one in self.running if one.goal - one.computed > 1}
+        shares = dict.fromkeys(need, 0)
+        oldest = next(iter(need), None)
+        order = sorted(need, key=lambda one: (one.request.priority, need[one], one.order))
+        turns = [(one, left) for one in order]
+        if oldest is not None:
+            turns.insert(0, (oldest, (left + 1) // 2))
+        for one, limit in turns:
+            count = min(need[one] - shares[one], limit, left)
+            if one.request.priority > PEOPLE:
+                count = min(count, background)
+                background -= count
+            shares[one] += count
+            left -= count
+        return shares
+
     def switch(self, policy: str, weights: Weights) -> None:
         """Let the sequences that follow the live version go on with new weights.
 
         Answers under way keep their keys and values and will not serve prefix reuse. Prompts that
-        have no answer token yet start again: their answer will be of one version altogether.
+        have no answer token yet start again: their answer will be of one version altogether. One
+        that had to start again before stays with its version until it answers: else a long prompt
+        would never be through where updates are frequent.
         """
         for sequence in self.running:
             if sequence.request.policy != policy or not sequence.follows_live:
@@ -164,12 +190,15 @@ class Scheduler:
                 continue
             assert isinstance(sequence, Generation)
             assert sequence.slot is not None
-            sequence.weights = weights
             if sequence.sampled:
                 sequence.slot.mix()
+            elif sequence.restarted:
+                continue
             else:
+                sequence.restarted = True
                 sequence.slot.reset(weights.serial)
                 sequence.cached = 0
+            sequence.weights = weights
 
     def uses(self, weights: Weights) -> bool:
         """Whether any sequence is or will be computed with these weights."""
@@ -184,6 +213,7 @@ class Scheduler:
             self.running.remove(sequence)
         else:
             self._waiting.remove(sequence)
+        sequence.weights = None  # whoever still reads the answer must not keep them in memory
 
     def fail(self, sequence: Sequence, error: EngineError) -> None:
         """Take a sequence out and tell its caller why."""

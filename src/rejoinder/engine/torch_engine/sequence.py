@@ -97,6 +97,8 @@ class Generation(Sequence):
     """How often each id was sampled; kept only where penalties need it."""
     detokenizer: IncrementalDetokenizer | None = None
     matcher: StopMatcher | None = None
+    restarted: bool = False
+    """Whether an update has made the prompt start again."""
 
     @classmethod
     def start(

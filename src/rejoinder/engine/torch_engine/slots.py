@@ -60,6 +60,11 @@ class SlotPool:
         self._copy_rows = copy_rows
         self._clock = 0
 
+    @property
+    def size(self) -> int:
+        """Number of slots."""
+        return len(self._slots)
+
     def has_free(self) -> bool:
         """Whether ``acquire`` will give a slot."""
         return any(not slot.busy for slot in self._slots)

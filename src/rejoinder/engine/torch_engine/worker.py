@@ -21,7 +21,7 @@ from rejoinder.engine.torch_engine.batch import make_batch
 from rejoinder.engine.torch_engine.delivery import Delivery
 from rejoinder.engine.torch_engine.kv_cache import KVCache
 from rejoinder.engine.torch_engine.sampler import client_logprobs, draw, for_client
-from rejoinder.engine.torch_engine.scheduler import Scheduler, Work
+from rejoinder.engine.torch_engine.scheduler import Scheduler, Work, prompt_tokens
 from rejoinder.engine.torch_engine.sequence import Generation, Scoring, Sequence
 from rejoinder.engine.torch_engine.versions import Versions, Weights
 from rejoinder.errors import EngineError, EngineUnavailable
@@ -39,7 +39,7 @@ class Worker:
         scheduler: Scheduler,
         eos_ids: frozenset[int],
         *,
-        threads: int | None,
+        threads: int,
         free: Callable[[list[Weights]], None],
     ) -> None:
         self.scheduler = scheduler
@@ -58,6 +58,7 @@ class Worker:
         self._closing = False
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
+        self.call(lambda: None).result()  # its number of cores is set
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
         """Run a function between two steps (any thread).
@@ -124,8 +125,7 @@ class Worker:
         self._thread.join()
 
     def _main(self) -> None:
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)
+        torch.set_num_threads(self._threads)
         with torch.inference_mode():
             while not self._closing:
                 self._take_commands()
@@ -158,9 +158,13 @@ class Worker:
             self.scheduler.drop_ended(time.monotonic())
             self.scheduler.admit(lambda policy: self.versions.resolve(policy, None))
             involved = list(self.scheduler.running)
-            for weights, works in self.scheduler.plan():
+            plan = self.scheduler.plan()
+            began = time.perf_counter()
+            for weights, works in plan:
                 involved = [work.sequence for work in works]
                 self._compute(weights, works)
+            if len(plan) == 1:
+                self.scheduler.pace.note(prompt_tokens(plan[0][1]), time.perf_counter() - began)
         except Exception as error:  # whatever it was, the others must go on
             log.exception("engine step failed", sequences=len(involved))
             for sequence in involved:
