@@ -97,6 +97,7 @@ def _attend(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend [1, heads, N, dim] within segments; returns [1, N, heads, dim] (their interface)."""
+    query, key, value = _in_one_format(query, key, value)
     if _has_kernel(query):
         return _attend_by_kernel(query, key, value, packed_segments, scaling), None
     grouped = query.shape[1] != key.shape[1]
@@ -112,6 +113,15 @@ def _attend(
         )
     ]
     return torch.cat(pieces, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _in_one_format(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Apply autocast, which rotary embeddings in fp32 undo for queries and keys."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(tensor.to(dtype) for tensor in tensors)
 
 
 def _attend_by_kernel(

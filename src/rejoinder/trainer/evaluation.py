@@ -116,8 +116,13 @@ class Evaluator:
         renderer: Renderer,
         tokenizer: ModelTokenizer,
         journal: EvaluationJournal,
-        note_error: Callable[[str], None],
+        note_problem: Callable[[str | None], None],
     ) -> None:
+        """Read prompts and scorer; ``note_problem`` hears of a failure, and None after a success.
+
+        Raises:
+            ConfigError: prompts or scorer are missing or wrong.
+        """
         self._every = config.every
         self._max_tokens = config.max_tokens
         self._set = load_evaluation_set(config)
@@ -125,7 +130,7 @@ class Evaluator:
         self._renderer = renderer
         self._tokenizer = tokenizer
         self._journal = journal
-        self._note_error = note_error
+        self._note_problem = note_problem
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="evaluation")
         self._newest: Future[None] | None = None
 
@@ -148,11 +153,12 @@ class Evaluator:
         except Exception as error:  # noqa: BLE001 - of the engine or the user's scorer
             log.warning("evaluation failed", version=version.version, error=str(error))
             self._journal.count("trainer", "evaluations", "failed")
-            self._note_error(f"evaluation of version {version.version}: {error}")
+            self._note_problem(f"version {version.version}: {error}")
             return
         mean = sum(scores) / len(scores)
         detail = {"scores": scores, "seconds": time.monotonic() - began}
         self._journal.add_evaluation(version.policy, version.version, self._set.name, mean, detail)
+        self._note_problem(None)
         log.info("evaluated", version=version.version, set=self._set.name, score=round(mean, 4))
 
     async def _scores(self, version: PolicyVersion) -> list[float]:

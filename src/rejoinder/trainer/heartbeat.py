@@ -44,13 +44,18 @@ class Heartbeat:
         self._thread.join()
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             self.note_error(f"{type(error).__name__}: {error}")
-        self.update("stopped")
+        self.update("stopped", message=None, progress=None)
         self._send()
 
     def update(self, state: str, **detail: object) -> None:
         """Change state and figures; a None takes a figure away."""
         with self._lock:
             self._state = state
+        self.note(**detail)
+
+    def note(self, **detail: object) -> None:
+        """Change figures alone."""
+        with self._lock:
             self._detail |= detail
             self._detail = {key: value for key, value in self._detail.items() if value is not None}
 

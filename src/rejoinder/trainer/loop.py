@@ -17,6 +17,7 @@ from rejoinder.config import Config
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.models.cores import share_cores
 from rejoinder.policy.files import PolicyFiles
+from rejoinder.trainer.checks import check_training
 from rejoinder.trainer.evaluation import Evaluator
 from rejoinder.trainer.heartbeat import Heartbeat
 from rejoinder.trainer.progress import StepProgress
@@ -57,12 +58,16 @@ def _train(
     heartbeat: Heartbeat,
     stop: threading.Event,
 ) -> None:
+    # The journal makes no sample of a turn without finite log-probabilities.
+    check_training(config.trainer, algorithm, behaviour_logprobs=True)
     policy = config.model.policy
     with contextlib.ExitStack() as stack:
         trackers = build_trackers(config.trainer.trackers, config.home_path, policy)
         for tracker in trackers:
             stack.callback(tracker.close)
-        evaluator = _build_evaluator(config, journal, heartbeat.note_error)
+        evaluator = _build_evaluator(
+            config, journal, lambda problem: heartbeat.note(evaluation_problem=problem)
+        )
         if evaluator is not None:
             stack.callback(evaluator.close)
         # PyTorch is imported here, after ``share_cores``, and not by tests with another backend.
@@ -93,7 +98,7 @@ def _constant_detail(config: Config) -> dict[str, object]:
 
 
 def _build_evaluator(
-    config: Config, journal: SqlJournal, note_error: Callable[[str], None]
+    config: Config, journal: SqlJournal, note_problem: Callable[[str | None], None]
 ) -> Evaluator | None:
     if not config.evaluation.every:
         return None
@@ -109,7 +114,7 @@ def _build_evaluator(
         ChatTemplateRenderer(tokenizer),
         tokenizer,
         journal,
-        note_error,
+        note_problem,
     )
 
 

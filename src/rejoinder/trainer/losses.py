@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rejoinder.config import LossConfig
 from rejoinder.errors import ConfigError
+from rejoinder.trainer.checks import check_loss
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to plus or minus this before ``exp``, which stays finite in fp32."""
@@ -120,38 +121,6 @@ def kl_terms(inputs: LossInputs, config: LossConfig) -> Tensor:
     if config.kl_importance:
         terms = terms * _exp(inputs.logprobs - _behaviour(inputs, config))
     return terms
-
-
-def check_loss(config: LossConfig, *, behaviour_logprobs: bool) -> None:
-    """Refuse a loss that cannot work.
-
-    Args:
-        config: the loss.
-        behaviour_logprobs: whether samples carry the log-probabilities they were sampled with.
-
-    Raises:
-        ConfigError: the message names the key and the remedy.
-    """
-    if config.icepop_low >= config.icepop_high:
-        raise ConfigError("trainer.loss.icepop_low must be below trainer.loss.icepop_high")
-    if config.kl_importance and not config.kl_coefficient:
-        raise ConfigError(
-            "trainer.loss.kl_importance weights a KL term that trainer.loss.kl_coefficient = 0 "
-            "turns off: set the coefficient, or remove kl_importance"
-        )
-    if behaviour_logprobs:
-        return
-    if config.correction != "none":
-        raise ConfigError(
-            f"trainer.loss.correction = {config.correction!r} needs the log-probabilities that "
-            "answers were sampled with, and this engine does not give them: use an engine with "
-            'the capability "logprobs", or set it to "none"'
-        )
-    if config.kl_importance:
-        raise ConfigError(
-            "trainer.loss.kl_importance needs the log-probabilities that answers were sampled "
-            'with: use an engine with the capability "logprobs", or remove it'
-        )
 
 
 def _correction(inputs: LossInputs, config: LossConfig) -> Tensor | None:

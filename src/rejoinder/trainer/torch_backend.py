@@ -19,7 +19,7 @@ from rejoinder.trainer import batching
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
 from rejoinder.trainer.loss_registry import find_loss
-from rejoinder.trainer.losses import LossInputs, LossMetrics, check_loss
+from rejoinder.trainer.losses import LossInputs, LossMetrics
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
 from rejoinder.trainer.optimizer import Optimizer
 from rejoinder.types import WeightsKind
@@ -38,11 +38,10 @@ class TorchBackend:
         """Choose device and loss; nothing is loaded yet.
 
         Raises:
-            ConfigError: the loss is unknown or cannot work, or the device is not there.
+            ConfigError: the loss is unknown, or the device is not there.
         """
         self._config = config.trainer
         self._loss = find_loss(loss, self._config.algorithm)
-        check_loss(self._config.loss, behaviour_logprobs=True)
         self._base = resolve_model(config.model.path)
         self._device = pick_device(config.model)
         self._dtype = pick_dtype(config.model, self._device)

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from rejoinder.errors import ConfigError
+from rejoinder.models import packed_attention
 from rejoinder.models.packed_attention import Segments, packed_hidden, use_packed_attention
 
 VOCABULARY = 97
@@ -130,15 +131,38 @@ def test_no_mask_of_tokens_by_tokens_is_made() -> None:
     assert max(made) < tokens * tokens / 2
 
 
+def test_autocast_attends_in_half_precision() -> None:
+    model = build(FAMILIES["llama"])
+    use_packed_attention(model)
+    rows = sequences((5, 9))
+    ids, segments = torch.cat(rows)[None], Segments.of([5, 9], torch.device("cpu"))
+    with torch.no_grad():
+        plain = packed_hidden(model.model, ids, segments)
+        with torch.autocast("cpu", torch.bfloat16):
+            half = packed_hidden(model.model, ids, segments)
+    assert not torch.equal(half, plain)
+    torch.testing.assert_close(half.float(), plain, atol=0.1, rtol=0.1)
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_kernel_agrees_with_the_loop() -> None:
-    model = build(FAMILIES["qwen3"]).to("cuda", torch.bfloat16)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_kernel_agrees_with_the_loop(autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(FAMILIES["qwen3"]).to("cuda", torch.float32 if autocast else torch.bfloat16)
     use_packed_attention(model)
     rows = sequences((5, 33, 17))
     ids = torch.cat(rows)[None].cuda()
     segments = Segments.of([len(row) for row in rows], torch.device("cuda"))
-    with torch.no_grad():
-        kernel = packed_hidden(model.model, ids, segments)
-        loop = packed_hidden(model.float().model, ids, segments)
-    torch.testing.assert_close(kernel.float(), loop, atol=0.1, rtol=0.05)
+
+    def gradient() -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            hidden = packed_hidden(model.model, ids, segments)
+        return hidden.detach().float(), gradients(model, hidden.float())
+
+    kernel, kernel_grads = gradient()
+    monkeypatch.setattr(packed_attention, "_has_kernel", lambda _query: False)
+    loop, loop_grads = gradient()
+    torch.testing.assert_close(kernel, loop, atol=0.05, rtol=0.05)
+    for name, grad in kernel_grads.items():
+        scale = float(loop_grads[name].abs().max())
+        torch.testing.assert_close(grad, loop_grads[name], atol=0.05 * scale, rtol=0.1)

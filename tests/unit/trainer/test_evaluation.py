@@ -116,7 +116,7 @@ class Bench:
     def __init__(self, config: EvaluationConfig, tokenizer: ModelTokenizer) -> None:
         self.engine = FakeEngine(tokenizer)
         self.journal = FakeJournal()
-        self.errors: list[str] = []
+        self.errors: list[str | None] = []
         self.evaluator = Evaluator(
             config,
             lambda: self.engine,  # type: ignore[arg-type, return-value]
@@ -137,6 +137,7 @@ def test_a_due_version_is_scored_and_kept_with_its_number(
     assert (number, name) == (4, "everyday")
     assert detail["scores"] == [4.0, 2.0]  # four letters for one message, and for two
     assert score == 3.0
+    assert bench.errors == [None]
     assert bench.engine.calls == ["load 4", "unload 4", "close"]
     for request in bench.engine.requests:
         assert (request.version, request.priority) == (4, 20)
@@ -185,7 +186,7 @@ def test_a_failure_is_counted_and_training_goes_on(
     bench.evaluator.close()
     assert bench.journal.evaluations == []  # never a mean over what is missing
     assert bench.journal.counts == [("evaluations", "failed")]
-    assert "today" in bench.errors[0]
+    assert "today" in (bench.errors[0] or "")
     assert bench.engine.calls[-2:] == ["unload 2", "close"]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rejoinder.config import LossConfig
 from rejoinder.errors import ConfigError
-from rejoinder.trainer.losses import LossInputs, check_loss, kl_terms, policy_loss
+from rejoinder.trainer.losses import LossInputs, kl_terms, policy_loss
 
 from . import numpy_losses
 
@@ -317,41 +317,17 @@ def test_metrics_say_how_much_was_clipped_and_corrected() -> None:
 
 @pytest.mark.parametrize("correction", ["bypass", "tis", "icepop", "decoupled"])
 def test_a_correction_without_behaviour_logprobs_is_refused(correction: Any) -> None:  # B082
-    config = LossConfig(correction=correction)
-    with pytest.raises(ConfigError, match=r"trainer\.loss\.correction"):
-        check_loss(config, behaviour_logprobs=False)
     tokens = as_inputs(draw_tokens(0))
     without = LossInputs(tokens.logprobs, tokens.anchor, None, tokens.advantages, tokens.weights)
     with pytest.raises(ConfigError, match=r"trainer\.loss\.correction"):
-        policy_loss(without, config)
+        policy_loss(without, LossConfig(correction=correction))
 
 
 def test_no_correction_works_without_behaviour_logprobs() -> None:
-    check_loss(LossConfig(correction="none"), behaviour_logprobs=False)
     tokens = as_inputs(draw_tokens(0))
     without = LossInputs(tokens.logprobs, tokens.anchor, None, tokens.advantages, tokens.weights)
     loss, _ = policy_loss(without, LossConfig(correction="none"))
     assert torch.isfinite(loss)
-
-
-@pytest.mark.parametrize(
-    ("settings_", "key"),
-    [
-        ({"icepop_low": 2.0, "icepop_high": 0.5}, "icepop_low"),
-        ({"kl_importance": True}, "kl_importance"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(
-    settings_: dict[str, Any], key: str
-) -> None:
-    with pytest.raises(ConfigError, match=key):
-        check_loss(LossConfig(**settings_), behaviour_logprobs=True)
-
-
-def test_kl_importance_without_behaviour_logprobs_is_refused() -> None:
-    config = LossConfig(correction="none", kl_coefficient=0.1, kl_importance=True)
-    with pytest.raises(ConfigError, match="kl_importance"):
-        check_loss(config, behaviour_logprobs=False)
 
 
 def test_a_kl_term_without_a_reference_is_refused() -> None:

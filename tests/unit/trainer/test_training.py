@@ -272,10 +272,11 @@ def test_a_rollback_while_collecting_is_noticed(make_trainer: Make, story: Train
 def test_a_rollback_goes_on_with_the_optimizer_of_its_target(
     make_trainer: Make, story: TrainStory
 ) -> None:
-    story.add_samples(12)
+    story.add_samples(8)
     first = make_trainer(checkpoint_every=1)
     first.train(2)
     story.journal.rollback(POLICY, 1, replay=False)
+    story.add_samples(4, first_seed=10)
     second = make_trainer(checkpoint_every=1)
     second.train(3)
     assert second.backend.loads == [(4, 1)]
@@ -448,13 +449,14 @@ def test_old_weights_and_checkpoints_are_deleted(make_trainer: Make, story: Trai
 def test_what_the_lineage_starts_from_is_never_deleted(
     make_trainer: Make, story: TrainStory
 ) -> None:
-    story.add_samples(24)
+    story.add_samples(4)
     settings: dict[str, Any] = {
         "checkpoint_every": 100, "keep_checkpoints": 1, "keep_versions": 1, "max_staleness": 20,
     }  # fmt: skip
     first = make_trainer(**settings)
     first.train(1)
     story.journal.rollback(POLICY, 1, replay=False)
+    story.add_samples(12, first_seed=10)
     second = make_trainer(**settings)
     second.train(4)
     assert second.files.version(1).exists()
