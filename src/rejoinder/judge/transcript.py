@@ -40,7 +40,7 @@ def json_lines(messages: Sequence[Message], budget: int, special_tokens: Sequenc
         special_tokens: of the judge's tokenizer, where it is known; they are taken out.
     """
     contents = [neutralise(content_of(message), special_tokens) for message in messages]
-    limits = _shares([len(content) for content in contents], budget)
+    limits = shares([len(content) for content in contents], budget)
     lines = []
     for message, content, limit in zip(messages, contents, limits, strict=True):
         entry = {"role": message.role, "content": shorten(content, limit)}
@@ -50,8 +50,8 @@ def json_lines(messages: Sequence[Message], budget: int, special_tokens: Sequenc
     return "\n".join(lines)
 
 
-def _shares(lengths: Sequence[int], budget: int) -> list[int]:
-    """Split a budget: short contents get all they need, the others equal parts of the rest."""
+def shares(lengths: Sequence[int], budget: int) -> list[int]:
+    """Split a budget of characters: short contents get all they need, the others equal parts."""
     shares = [0] * len(lengths)
     left, waiting = budget, sorted(range(len(lengths)), key=lambda index: lengths[index])
     for position, index in enumerate(waiting):

@@ -78,7 +78,7 @@ def test_only_what_follows_the_thinking_is_read() -> None:
 
 
 def test_a_template_that_opens_the_thinking_itself_leaves_only_its_end() -> None:
-    assert score('it could be \\boxed{1}\n</think>\n\\boxed{-1}') == -1
+    assert score("it could be \\boxed{1}\n</think>\n\\boxed{-1}") == -1
 
 
 def test_a_thought_reopened_and_not_closed_is_no_vote() -> None:

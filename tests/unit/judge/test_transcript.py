@@ -20,9 +20,7 @@ def assistant(text: str) -> Message:
 def prompt(
     context: list[Message], answer: Message, next_state: list[Message], max_chars: int = 24_000
 ) -> str:
-    messages = judge_messages(
-        context, answer, next_state, context_messages=4, max_chars=max_chars
-    )
+    messages = judge_messages(context, answer, next_state, context_messages=4, max_chars=max_chars)
     assert [message.role for message in messages] == ["system", "user"]
     return messages[1].content
 
