@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
+    GPT2Config,
     LlamaConfig,
     MistralConfig,
     PretrainedConfig,
@@ -33,6 +34,17 @@ FAMILIES = {
     "llama": LlamaConfig(**SHAPE, tie_word_embeddings=True),
     "qwen2": Qwen2Config(**SHAPE),
     "qwen3": Qwen3Config(**SHAPE, head_dim=8),
+    # Learned positions: unlike rotary ones they show whether each sequence starts anew.
+    "gpt2": GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=128,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    ),
     "heads not grouped": LlamaConfig(**(SHAPE | {"num_key_value_heads": 4})),
 }
 
@@ -62,7 +74,7 @@ def gradients(model: PreTrainedModel, hidden: Tensor) -> dict[str, Tensor]:
 def test_packed_equals_one_by_one(family: str, checkpointing: bool) -> None:
     model = build(FAMILIES[family])
     rows = sequences((5, 1, 17, 9))
-    alone = torch.cat([model.model(row[None]).last_hidden_state[0] for row in rows])
+    alone = torch.cat([model.base_model(row[None]).last_hidden_state[0] for row in rows])
     expected = gradients(model, alone)
 
     use_packed_attention(model)
@@ -70,7 +82,7 @@ def test_packed_equals_one_by_one(family: str, checkpointing: bool) -> None:
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
     segments = Segments.of([len(row) for row in rows], torch.device("cpu"))
-    packed = packed_hidden(model.model, torch.cat(rows)[None], segments)
+    packed = packed_hidden(model.base_model, torch.cat(rows)[None], segments)
     torch.testing.assert_close(packed, alone, atol=1e-5, rtol=1e-5)
     for name, grad in gradients(model, packed).items():
         torch.testing.assert_close(grad, expected[name], atol=1e-3, rtol=1e-4)
@@ -82,8 +94,8 @@ def test_a_sequence_does_not_see_its_neighbours() -> None:
     first, second, other = sequences((6, 8, 6))
     segments = Segments.of([6, 8], torch.device("cpu"))
     with torch.no_grad():
-        one = packed_hidden(model.model, torch.cat([first, second])[None], segments)
-        two = packed_hidden(model.model, torch.cat([other, second])[None], segments)
+        one = packed_hidden(model.base_model, torch.cat([first, second])[None], segments)
+        two = packed_hidden(model.base_model, torch.cat([other, second])[None], segments)
     assert torch.equal(one[6:], two[6:])
     assert not torch.equal(one[:6], two[:6])
 
@@ -94,8 +106,12 @@ def test_the_order_of_packed_sequences_does_not_matter() -> None:
     first, second = sequences((6, 8))
     cpu = torch.device("cpu")
     with torch.no_grad():
-        one = packed_hidden(model.model, torch.cat([first, second])[None], Segments.of([6, 8], cpu))
-        two = packed_hidden(model.model, torch.cat([second, first])[None], Segments.of([8, 6], cpu))
+        one = packed_hidden(
+            model.base_model, torch.cat([first, second])[None], Segments.of([6, 8], cpu)
+        )
+        two = packed_hidden(
+            model.base_model, torch.cat([second, first])[None], Segments.of([8, 6], cpu)
+        )
     torch.testing.assert_close(one, torch.cat([two[8:], two[:8]]))
 
 
@@ -127,7 +143,7 @@ def test_no_mask_of_tokens_by_tokens_is_made() -> None:
     lengths = [100] * 4
     ids = torch.cat(sequences(tuple(lengths)))[None]
     with Watch(), torch.no_grad():
-        packed_hidden(model.model, ids, Segments.of(lengths, torch.device("cpu")))
+        packed_hidden(model.base_model, ids, Segments.of(lengths, torch.device("cpu")))
     assert max(made) < tokens * tokens / 2
 
 
@@ -137,9 +153,9 @@ def test_autocast_attends_in_half_precision() -> None:
     rows = sequences((5, 9))
     ids, segments = torch.cat(rows)[None], Segments.of([5, 9], torch.device("cpu"))
     with torch.no_grad():
-        plain = packed_hidden(model.model, ids, segments)
+        plain = packed_hidden(model.base_model, ids, segments)
         with torch.autocast("cpu", torch.bfloat16):
-            half = packed_hidden(model.model, ids, segments)
+            half = packed_hidden(model.base_model, ids, segments)
     assert not torch.equal(half, plain)
     torch.testing.assert_close(half.float(), plain, atol=0.1, rtol=0.1)
 
@@ -156,7 +172,7 @@ def test_the_kernel_agrees_with_the_loop(autocast: bool, monkeypatch: pytest.Mon
 
     def gradient() -> tuple[Tensor, dict[str, Tensor]]:
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            hidden = packed_hidden(model.model, ids, segments)
+            hidden = packed_hidden(model.base_model, ids, segments)
         return hidden.detach().float(), gradients(model, hidden.float())
 
     kernel, kernel_grads = gradient()
