@@ -18,7 +18,7 @@ def next_steps(document: Json) -> list[str]:
     if word == "collecting" and not steps:
         missing = document["samples"]["missing"]
         if missing:
-            steps.append(f"go on talking: {missing} more judged answers make the next step")
+            steps.append(f"go on talking: {missing} more judged answers until the next step")
     return steps
 
 
