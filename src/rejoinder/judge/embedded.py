@@ -19,7 +19,7 @@ from rejoinder.errors import (
 )
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.judge.completion import CallFailed, Completion, PromptTooLong
-from rejoinder.judge.voting import UNREACHABLE
+from rejoinder.judge.voting import BUSY, UNREACHABLE
 from rejoinder.types import BASE_VERSION, FinishReason, Message, Sampling, new_id
 
 JUDGE_PRIORITY = 10
@@ -31,7 +31,7 @@ def call_failed(error: EngineError) -> CallFailed:
     if isinstance(error, EngineUnavailable):
         return CallFailed(UNREACHABLE, str(error))
     if isinstance(error, EngineBusy):
-        return CallFailed("busy", str(error))
+        return CallFailed(BUSY, str(error))
     if isinstance(error, EngineTimeout):
         return CallFailed("timeout", str(error))
     if isinstance(error, ContextLengthExceeded):

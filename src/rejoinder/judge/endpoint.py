@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from rejoinder.config import LOOPBACK, LlmJudgeConfig
+from rejoinder.config import LOOPBACK, JudgeConfig, LlmJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.completion import CallFailed, Completion, PromptTooLong
 from rejoinder.judge.prompts import RESPONSE_FORMAT
@@ -111,7 +111,9 @@ class EndpointCompleter:
     async def _post(self, body: Json) -> tuple[int, Any, bytes]:
         if self._session is None:
             # No proxies from the environment: conversations go where the configuration says.
-            self._session = aiohttp.ClientSession(trust_env=False)
+            self._session = aiohttp.ClientSession(
+                trust_env=False, timeout=aiohttp.ClientTimeout(total=None)
+            )
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -153,6 +155,14 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def external_places(config: JudgeConfig) -> list[str]:
+    """Return the hosts off this machine that a judge sends conversations to."""
+    if not isinstance(config, LlmJudgeConfig) or config.base_url is None:
+        return []
+    host = urlsplit(config.base_url).hostname or ""
+    return [] if is_local(host) else [host]
 
 
 def _checked_url(config: LlmJudgeConfig) -> str:

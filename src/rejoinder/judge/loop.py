@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +14,11 @@ import structlog
 from rejoinder.journal.base import JudgeJournal, JudgeTask, RoleReport, SampleSpec, WatchJournal
 from rejoinder.judge.base import Judge
 from rejoinder.judge.voting import (
-    UNREACHABLE,
     another_attempt_may_help,
     failed_vote,
     failure_code,
     failures,
+    nothing_was_tried,
 )
 from rejoinder.types import Fate, Judgement
 
@@ -69,28 +69,34 @@ class JudgeLoop:
     """
 
     def __init__(
-        self, journal: LoopJournal, judge: Judge, rule: SampleRule, limits: LoopLimits
+        self,
+        journal: LoopJournal,
+        judge: Judge,
+        rule: SampleRule,
+        limits: LoopLimits,
+        external: Sequence[str] = (),
     ) -> None:
+        """``external`` names the places off this machine that conversations go to (rule 9)."""
         self._journal = journal
         self._judge = judge
         self._rule = rule
         self._limits = limits
         self._instance = f"{ROLE}-{os.getpid()}"
         self._running: set[asyncio.Task[None]] = set()
-        self._status = _Status()
+        self._status = _Status(external)
         self._pause_s = 0.0
+        self._paused_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set; jobs in flight are then given back untried."""
         reporter = asyncio.create_task(self._report_regularly())
         try:
             while not stop.is_set():
-                self._raise_what_broke()
-                claimed = await self._claim()
-                await _wait(stop, self._pause_s or (0.0 if claimed else _POLL_S))
+                self._raise_what_broke(reporter)
+                if not await self._claim():
+                    await self._wait(stop)
         finally:
-            await _cancel(self._running)
-            await _cancel({reporter})
+            await _cancel({*self._running, reporter})
             self._report("stopped")
 
     def report_start(self, state: str, error: str | None = None) -> None:
@@ -99,26 +105,29 @@ class JudgeLoop:
         self._report(state)
 
     async def _claim(self) -> bool:
-        """Start as many jobs as there is room for; one as a probe after a pause."""
-        room = self._limits.concurrency - len(self._running)
-        if self._pause_s:
-            room = min(room, 1)
+        """Start as many jobs as there is room for; after a pause one at a time, as a probe."""
+        if time.monotonic() < self._paused_until:
+            return False
+        room = (1 if self._pause_s else self._limits.concurrency) - len(self._running)
         if room <= 0:
-            await asyncio.wait(self._running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
             return False
         tasks = await asyncio.to_thread(
             self._journal.claim_judging, self._instance, room, self._limits.lease_s
         )
-        for task in tasks:
-            running = asyncio.create_task(self._handle(task))
-            self._running.add(running)
-        if tasks and self._pause_s:  # wait for the probe before the next one
-            await asyncio.wait(self._running)
+        self._running.update(asyncio.create_task(self._handle(task)) for task in tasks)
         return bool(tasks)
 
-    def _raise_what_broke(self) -> None:
+    async def _wait(self, stop: asyncio.Event) -> None:
+        """Wait a moment, but no longer than until a job ends or the loop is stopped."""
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait(
+            {stopped, *self._running}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        stopped.cancel()
+
+    def _raise_what_broke(self, reporter: asyncio.Task[None]) -> None:
         """Drop ended jobs; one that raised (the journal failed) ends the loop."""
-        for task in [task for task in self._running if task.done()]:
+        for task in [task for task in (*self._running, reporter) if task.done()]:
             self._running.discard(task)
             task.result()
 
@@ -147,12 +156,12 @@ class JudgeLoop:
         for vote in failed:
             self._journal.count(ROLE, "failed_calls", failure_code(vote))
         self._status.note(failed[-1].reason if failed else None)
-        away = bool(failed) and all(failure_code(vote) == UNREACHABLE for vote in failed)
-        if judgement.score is None and away:
+        if nothing_was_tried(judgement):
             self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
+            self._paused_until = time.monotonic() + self._pause_s
             self._journal.retry_judging(task, 0.0, failed[-1].reason, counts=False)
             return
-        self._pause_s = 0.0
+        self._pause_s = self._paused_until = 0.0
         if another_attempt_may_help(judgement) and task.attempt < self._limits.attempts:
             after_s = _FIRST_RETRY_S * 2 ** (task.attempt - 1)
             self._journal.retry_judging(task, after_s, failed[-1].reason)
@@ -180,9 +189,9 @@ class JudgeLoop:
 class _Status:
     """Figures for the heartbeat."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._started_at = clock()
+    def __init__(self, external: Sequence[str]) -> None:
+        self._external = list(external)
+        self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None
         self._verdicts = {"good": 0, "bad": 0, "neutral": 0, "none": 0}
@@ -190,7 +199,7 @@ class _Status:
 
     def note(self, error: str | None) -> None:
         if error is not None:
-            self._error, self._error_at = error, self._clock()
+            self._error, self._error_at = error, time.time()
 
     def committed(self, judgement: Judgement) -> None:
         names = {1: "good", -1: "bad", 0: "neutral", None: "none"}
@@ -206,26 +215,15 @@ class _Status:
             state=state,
             detail={
                 "fingerprint": fingerprint,
+                "external": self._external,
                 "verdicts": dict(self._verdicts),
                 "seconds_per_judgement": round(self._seconds / judged, 3) if judged else None,
             },
             last_error=self._error,
             last_error_at=self._error_at,
             started_at=self._started_at,
-            seen_at=self._clock(),
+            seen_at=time.time(),
         )
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep, but no longer than until ``stop``; 0 gives other tasks one turn."""
-    if not seconds:
-        await asyncio.sleep(0)
-        return
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass
 
 
 async def _cancel(tasks: set[asyncio.Task[None]]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+_SECONDS = re.compile(r"\s*\d+(\.\d+)?\s*")
 
 
 def retry_after_s(value: str | None, now: datetime | None = None) -> float | None:
@@ -15,10 +18,8 @@ def retry_after_s(value: str | None, now: datetime | None = None) -> float | Non
     """
     if value is None:
         return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
+    if _SECONDS.fullmatch(value):
+        return float(value)
     try:
         moment = parsedate_to_datetime(value)
     except ValueError:

@@ -8,13 +8,14 @@ import signal
 import structlog
 
 from rejoinder.algorithms.registry import build_algorithm
-from rejoinder.config import Config, ScriptedEngineConfig
+from rejoinder.config import Config, JudgeConfig, LlmJudgeConfig, ScriptedEngineConfig
 from rejoinder.engine.base import Engine
 from rejoinder.engine.client import HttpEngine
 from rejoinder.engine.scripted import ScriptedEngine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import Judge, JudgeSetting
+from rejoinder.judge.endpoint import external_places
 from rejoinder.judge.factory import build_judge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.models.embedded import resolve_model
@@ -48,9 +49,9 @@ async def _run(config: Config, journal: SqlJournal) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     engine = _engine(config)
     judge = build_judge(judge_setting(config, engine))
-    attempts, timeout = config.judge.attempts, config.judge.timeout_s
-    limits = LoopLimits(config.judge.concurrency, timeout, attempts)
-    loop = JudgeLoop(journal, judge, build_algorithm(config.trainer), limits)
+    limits = judging_limits(config.judge)
+    rule, external = build_algorithm(config.trainer), external_places(config.judge)
+    loop = JudgeLoop(journal, judge, rule, limits, external)
     try:
         await _until_ready(judge, loop, stop)
         if not stop.is_set():
@@ -58,6 +59,12 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     finally:
         await judge.close()
         await engine.close()
+
+
+def judging_limits(config: JudgeConfig) -> LoopLimits:
+    """Return the loop's limits: ``timeout_s`` is one call's, a judgement may take several."""
+    calls = config.votes if isinstance(config, LlmJudgeConfig) else 1
+    return LoopLimits(config.concurrency, calls * config.timeout_s, config.attempts)
 
 
 async def _until_ready(judge: Judge, loop: JudgeLoop, stop: asyncio.Event) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from rejoinder.types import Fate, Judgement, Vote
 
 UNREACHABLE = "unreachable"
-"""Failure code of a judge whose engine or endpoint is not there at all."""
+"""Failure code of a call to an engine or endpoint that is not there at all."""
+BUSY = "busy"
+"""Failure code of a call that a full engine did not take."""
 
 
 def failed_vote(code: str, detail: str = "") -> Vote:
@@ -46,3 +48,9 @@ def verdict(votes: Sequence[Vote], quorum: int) -> tuple[int | None, Fate | None
 def another_attempt_may_help(judgement: Judgement) -> bool:
     """Whether calls failed and there is no verdict; a tie or *unsure* would only repeat."""
     return judgement.score is None and bool(failures(judgement))
+
+
+def nothing_was_tried(judgement: Judgement) -> bool:
+    """Whether there is no verdict only because no call was taken: wait, and count no attempt."""
+    codes = {failure_code(vote) for vote in failures(judgement)}
+    return judgement.score is None and bool(codes) and codes <= {UNREACHABLE, BUSY}

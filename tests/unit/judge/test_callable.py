@@ -1,0 +1,85 @@
+"""Judges that are Python functions."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from judge_fakes import assistant, user
+from rejoinder.config import CallableJudgeConfig
+from rejoinder.errors import ConfigError
+from rejoinder.judge.callable import CallableJudge, build
+from rejoinder.judge.voting import failure_code
+from rejoinder.types import Fate, Judgement
+
+
+async def judged(scorer: object, timeout_s: float = 5.0) -> Judgement:
+    judge = CallableJudge(scorer, "tests:scorer", timeout_s)
+    return await judge.judge([user("q")], assistant("answer"), [user("thanks")])
+
+
+async def test_a_function_sees_context_answer_and_next_state() -> None:
+    seen = []
+
+    def scorer(*arguments: object) -> int:
+        seen.append(arguments)
+        return 1
+
+    assert (await judged(scorer)).score == 1
+    assert seen == [([user("q")], assistant("answer"), [user("thanks")])]
+
+
+async def test_an_async_function_is_awaited() -> None:
+    async def scorer(*_: object) -> int:
+        await asyncio.sleep(0)
+        return -1
+
+    assert (await judged(scorer)).score == -1
+
+
+async def test_zero_is_a_neutral_verdict_and_none_is_no_verdict() -> None:
+    assert (await judged(lambda *_: 0)).score == 0
+    nothing = await judged(lambda *_: None)
+    assert (nothing.score, nothing.why) == (None, Fate.JUDGE_FAILED)
+
+
+async def test_an_exception_is_a_failed_vote_that_names_it() -> None:
+    def scorer(*_: object) -> int:
+        raise KeyError("answer")
+
+    judgement = await judged(scorer)
+    assert judgement.score is None
+    assert judgement.votes[0].reason == "exception: KeyError: 'answer'"
+
+
+@pytest.mark.parametrize("value", [2, 0.5, "1", True, [1]])
+async def test_other_values_are_failed_votes(value: object) -> None:
+    judgement = await judged(lambda *_: value)
+    assert failure_code(judgement.votes[0]) == "bad_score"
+
+
+async def test_a_function_that_hangs_is_a_failed_vote_and_blocks_nobody() -> None:
+    judgement = await judged(lambda *_: time.sleep(0.3), timeout_s=0.02)
+    assert failure_code(judgement.votes[0]) == "timeout"
+
+
+def test_the_fingerprint_changes_with_the_functions_source() -> None:
+    def lenient(*_: object) -> int:
+        return 1
+
+    def strict(*_: object) -> int:
+        return -1
+
+    prints = {CallableJudge(f, "m:f", 1.0).fingerprint for f in (lenient, strict, lenient)}
+    assert len(prints) == 2
+
+
+@pytest.mark.parametrize("target", ["no_such_module:f", "judge_target:missing", "judge_target:x"])
+def test_a_target_that_cannot_be_called_is_refused(target: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "judge_target", SimpleNamespace(x=3))
+    with pytest.raises(ConfigError, match=r"judge\.target"):
+        build(SimpleNamespace(config=CallableJudgeConfig(target=target)))

@@ -1,0 +1,185 @@
+"""The judging loop against a journal in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from judge_fakes import TIMED_OUT, UNREACHABLE, FakeJournal, FakeJudge, judgement
+from rejoinder.journal.base import SampleSpec
+from rejoinder.judge import loop as loop_module
+from rejoinder.judge.loop import JudgeLoop, LoopLimits
+from rejoinder.types import Fate, Judgement, Vote
+
+
+class Rule:
+    """The signal of the algorithm ``binary``."""
+
+    def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
+        return SampleSpec(float(judgement.score)) if judgement.score else Fate.NEUTRAL
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_POLL_S", 0.005)
+    monkeypatch.setattr(loop_module, "_REPORT_S", 0.01)
+    monkeypatch.setattr(loop_module, "_LONGEST_PAUSE_S", 0.01)
+
+
+@asynccontextmanager
+async def working(
+    journal: FakeJournal, judge: FakeJudge, concurrency: int = 2, deadline_s: float = 5.0
+):
+    stop = asyncio.Event()
+    limits = LoopLimits(concurrency, deadline_s, attempts=3)
+    loop = JudgeLoop(journal, judge, Rule(), limits, external=["judge.example.org"])
+    task = asyncio.create_task(loop.run(stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await asyncio.wait([task])
+    if not task.cancelled() and task.exception():
+        raise task.exception()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - any condition
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("score", "sample", "fate"),
+    [(1, SampleSpec(1.0), None), (-1, SampleSpec(-1.0), None), (0, None, Fate.NEUTRAL)],
+)
+async def test_a_verdict_is_committed_with_what_the_algorithm_makes_of_it(
+    score: int, sample: SampleSpec | None, fate: Fate | None
+) -> None:
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(judgement(score))):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", judgement(score), sample, fate)]
+
+
+async def test_no_verdict_is_committed_without_a_sample_and_with_its_reason() -> None:
+    unsure = Judgement(None, (Vote(None, "unsure", 0.01),), "fake-1", Fate.JUDGE_UNSURE)
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(unsure)):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", unsure, None, Fate.JUDGE_UNSURE)]
+    assert not journal.counts
+
+
+async def test_failed_calls_are_tried_again_later_and_then_end_as_no_verdict() -> None:
+    journal, judge = FakeJournal(), FakeJudge(TIMED_OUT)
+    async with working(journal, judge):
+        await until(lambda: journal.commits)
+    assert journal.retries == [("turn-0", 1.0, True), ("turn-0", 2.0, True)]
+    assert judge.calls == 3
+    assert journal.commits == [("turn-0", TIMED_OUT, None, Fate.JUDGE_FAILED)]
+
+
+async def test_each_failed_call_is_counted_by_its_reason() -> None:
+    journal = FakeJournal()
+    script = [judgement(None, "http_401", "http_401", "timeout"), judgement(1)]
+    async with working(journal, FakeJudge(*script)):
+        await until(lambda: journal.commits)
+    assert journal.counts == {("failed_calls", "http_401"): 2, ("failed_calls", "timeout"): 1}
+
+
+async def test_regression_a_refused_key_shows_as_the_last_error() -> None:
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(judgement(None, "http_401"))):
+        await until(lambda: any(beat.last_error for beat in journal.heartbeats))
+    assert journal.heartbeats[-1].last_error == "http_401: detail"
+
+
+async def test_no_attempt_is_used_up_while_the_engine_is_away() -> None:
+    journal = FakeJournal()
+    away = [UNREACHABLE] * 6
+    async with working(journal, FakeJudge(*away, judgement(1))):
+        await until(lambda: journal.commits)
+    assert journal.retries == [("turn-0", 0.0, False)] * 6
+    assert journal.commits[0][1].score == 1
+
+
+async def test_an_engine_that_is_away_is_asked_for_one_job_at_a_time() -> None:
+    journal, judge = FakeJournal(jobs=8), FakeJudge(*[UNREACHABLE] * 12, judgement(1))
+    async with working(journal, judge, concurrency=4):
+        await until(lambda: any(beat.state == "waiting" for beat in journal.heartbeats))
+        judge.most_running = 0
+        await until(lambda: len(judge.script) < 5)
+        assert judge.most_running == 1
+        await until(lambda: len(journal.commits) == 8)
+
+
+async def test_no_more_than_the_configured_number_is_judged_at_once() -> None:
+    gate = asyncio.Event()
+    journal, judge = FakeJournal(jobs=6), FakeJudge(judgement(1), gate=gate)
+    async with working(journal, judge, concurrency=3):
+        await until(lambda: judge.running == 3)
+        await asyncio.sleep(0.02)
+        assert judge.most_running == 3
+        gate.set()
+        await until(lambda: len(journal.commits) == 6)
+
+
+async def test_stopping_gives_jobs_in_flight_back_untried() -> None:
+    journal, judge = FakeJournal(jobs=3), FakeJudge(judgement(1), gate=asyncio.Event())
+    async with working(journal, judge):
+        await until(lambda: judge.running == 2)
+    assert journal.held == {}
+    assert [(after, counts) for _, after, counts in journal.retries] == [(0.0, False)] * 2
+    assert journal.heartbeats[-1].state == "stopped"
+
+
+async def test_a_judge_that_raises_has_failed_and_the_loop_goes_on() -> None:
+    journal, judge = FakeJournal(jobs=2), FakeJudge(ValueError("plugin bug"), judgement(1))
+    async with working(journal, judge, concurrency=1):
+        await until(lambda: len(journal.commits) == 2)
+    assert journal.counts == {("failed_calls", "exception"): 1}
+
+
+async def test_a_judgement_that_takes_too_long_is_a_failed_attempt() -> None:
+    journal = FakeJournal()
+    hanging = FakeJudge(judgement(1), gate=asyncio.Event())
+    async with working(journal, hanging, deadline_s=0.01):
+        await until(lambda: journal.commits)
+    assert journal.commits[0][3] is Fate.JUDGE_FAILED
+    assert journal.counts == {("failed_calls", "timeout"): 3}
+
+
+async def test_a_commit_that_came_too_late_is_counted() -> None:
+    journal = FakeJournal()
+    journal.refuses_commits = True
+    async with working(journal, FakeJudge(judgement(1))):
+        await until(lambda: journal.counts)
+    assert journal.counts == {("refused_commits", "outdated"): 1}
+    assert journal.heartbeats[-1].detail["verdicts"]["good"] == 0
+
+
+async def test_a_broken_journal_ends_the_loop_with_its_error() -> None:
+    journal = FakeJournal()
+    journal.fails_with = RuntimeError("disk full")
+    with pytest.raises(RuntimeError, match="disk full"):
+        async with working(journal, FakeJudge(judgement(1))) as task:
+            await asyncio.wait([task])
+
+
+async def test_the_heartbeat_says_what_was_judged_and_where_conversations_go() -> None:
+    journal = FakeJournal(jobs=2)
+    async with working(journal, FakeJudge(judgement(-1), judgement(1)), concurrency=1):
+        await until(lambda: len(journal.commits) == 2)
+    detail = journal.heartbeats[-1].detail
+    assert detail["verdicts"] == {"good": 1, "bad": 1, "neutral": 0, "none": 0}
+    assert detail["external"] == ["judge.example.org"]
+    assert detail["fingerprint"] == "fake-1"
+
+
+def test_a_lease_outlives_the_longest_judgement() -> None:
+    limits = LoopLimits(concurrency=1, deadline_s=180.0, attempts=4)
+    assert limits.lease_s > limits.deadline_s
