@@ -223,7 +223,7 @@ class TrainerConfig(Section):
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = Field(0.1, ge=0)
     grad_clip: float = Field(1.0, gt=0)
-    micro_batch_tokens: int = Field(2048, ge=64)
+    micro_batch_tokens: int = Field(1024, ge=64)
     """Packed tokens per forward and backward pass; gradients accumulate over the step."""
     max_sample_tokens: int = Field(8192, ge=16)
     """Longer samples are dropped with the reason ``limit``."""

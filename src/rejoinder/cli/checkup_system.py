@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
 from rejoinder.cli.journal import journal_file
 from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
+from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.gateway.auth import KEYS_VARIABLE, load_keys
-from rejoinder.gateway.engines import connect_engine
 from rejoinder.judge.base import Judge
 from rejoinder.judge.factory import build_judge
 from rejoinder.judge.role import judge_setting

@@ -19,10 +19,10 @@ import uvloop
 
 from rejoinder.config import LOOPBACK, Config
 from rejoinder.engine.base import Engine
+from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.gateway.app import create_app
 from rejoinder.gateway.auth import KEYS_VARIABLE, KeyRing, load_keys
-from rejoinder.gateway.engines import connect_engine
 from rejoinder.gateway.heartbeat import new_owner
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.log import secrets_of, set_up_logging

@@ -8,10 +8,9 @@ import signal
 import structlog
 
 from rejoinder.algorithms.registry import build_algorithm
-from rejoinder.config import Config, JudgeConfig, LlmJudgeConfig, ScriptedEngineConfig
+from rejoinder.config import Config, JudgeConfig, LlmJudgeConfig
 from rejoinder.engine.base import Engine
-from rejoinder.engine.client import HttpEngine
-from rejoinder.engine.scripted import ScriptedEngine
+from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import Judge, JudgeSetting
@@ -47,7 +46,7 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    engine = _engine(config)
+    engine = connect_engine(config)
     judge = build_judge(judge_setting(config, engine))
     limits = judging_limits(config.judge)
     rule, external = build_algorithm(config.trainer), external_places(config.judge)
@@ -84,10 +83,3 @@ async def _until_ready(judge: Judge, loop: JudgeLoop, stop: asyncio.Event) -> No
                 await stop.wait()
         except TimeoutError:
             continue
-
-
-def _engine(config: Config) -> Engine:
-    if isinstance(config.engine, ScriptedEngineConfig):
-        return ScriptedEngine(resolve_model(config.model.path), config.model.policy, config.engine)
-    host = f"[{config.engine.host}]" if ":" in config.engine.host else config.engine.host
-    return HttpEngine(f"http://{host}:{config.engine.port}")

@@ -103,7 +103,7 @@ def _build_evaluator(
     if not config.evaluation.every:
         return None
     from rejoinder.chat.renderer import ChatTemplateRenderer
-    from rejoinder.gateway.engines import connect_engine
+    from rejoinder.engine.connect import connect_engine
     from rejoinder.models.embedded import resolve_model
     from rejoinder.models.tokenizer import load_tokenizer
 
