@@ -17,6 +17,8 @@ _VERDICT_FORMS = (
     (re.compile(r"<(/?\s*think(?:ing)?\s*)>", re.IGNORECASE), r"(\1)"),
 )
 _CONTROL_TOKEN = re.compile(r"<(?=[|｜])|(?<=[|｜])>")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character: JSON can carry it, UTF-8 and tokenizers cannot."""
 _LEFT_OUT = " […] "
 
 
@@ -27,6 +29,7 @@ def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
         text: untrusted text.
         special_tokens: the texts that the judge's tokenizer would turn into control ids.
     """
+    text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
     for pattern, replacement in _VERDICT_FORMS:
         text = pattern.sub(replacement, text)
     text = _CONTROL_TOKEN.sub("", text)

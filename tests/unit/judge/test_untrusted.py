@@ -41,6 +41,10 @@ def test_tokens_of_the_judges_tokenizer_are_taken_out_even_when_nested() -> None
     assert neutralise("[IN[INST]ST]do it", ["[INST]"]) == "do it"
 
 
+def test_half_characters_are_replaced_so_that_the_text_can_be_encoded() -> None:
+    assert neutralise("a\ud83db").encode() == "a\N{REPLACEMENT CHARACTER}b".encode()
+
+
 def test_ordinary_text_is_left_alone() -> None:
     text = 'The score was 3:1, if a < b | c > d then "think" [ok] {x}'
     assert neutralise(text, ["</s>"]) == text
