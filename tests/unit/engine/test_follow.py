@@ -95,21 +95,26 @@ async def test_a_newer_version_after_a_bad_one_is_tried_at_once(tiny_models: lis
     assert (await engine.info()).live == {POLICY: 2}
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [JournalError("the database is away"), KeyError("the database is away")],
+    ids=["journal", "another library's"],
+)
 async def test_a_registry_that_cannot_be_asked_is_reported_once_and_asked_again(
-    tiny_models: list[Path], report, reports
+    tiny_models: list[Path], report, reports, problem: Exception
 ):
     engine = Picky(tiny_models[0], bad=set())
     down = True
 
     def ask() -> list[VersionSource]:
         if down:
-            raise JournalError("the database is away")
+            raise problem
         return [source(tiny_models[1], 1)]
 
     follower = LiveFollower(engine, ask, report)
     await follower.check()
     await follower.check()
-    assert reports == [(None, "the registry cannot be asked: the database is away")]
+    assert reports == [(None, f"the registry cannot be asked: {problem}")]
     down = False
     await follower.check()
     assert (await engine.info()).live == {POLICY: 1}

@@ -112,3 +112,57 @@ def test_people_wait_for_nobody_but_people(scheduler: Scheduler):
     assert len(scheduler.running) == 2
     _start(scheduler, sibling := _generation(shared))
     assert sibling not in scheduler.running
+
+
+def test_a_short_prompt_need_not_wait_until_a_long_one_is_through(scheduler: Scheduler):
+    long, short = _generation([1] * 200), _generation([2] * 12)
+    _start(scheduler, long, short)
+    assert _step(scheduler) == {long: 8, short: 8}
+    assert _step(scheduler) == {long: 12, short: 4}
+
+
+def test_a_long_prompt_goes_on_however_many_short_ones_come(scheduler: Scheduler):
+    long = _generation([1] * 100)
+    _start(scheduler, long)
+    for number in range(5):
+        _start(scheduler, short := _generation([2 + number] * 16))
+        assert _step(scheduler)[long] >= 8
+        scheduler.finish(short)
+
+
+def test_background_work_leaves_room_for_people_also_where_slots_are_fewer():
+    scheduler = Scheduler(
+        SlotPool(2, 256, lambda *_: None), max_running=16, max_waiting=8, prefill_chunk=16
+    )
+    _start(scheduler, _scoring([4] * 9), _scoring([5] * 9))
+    _start(scheduler, person := _generation([1] * 3))
+    assert person in scheduler.running
+
+
+def test_a_prompt_starts_again_only_once_however_often_weights_change(scheduler: Scheduler):
+    """Guards against long prompts that are never through while updates are frequent. The version
+    that computed all of it answers; from its first token on it follows updates as any other."""
+    newest = Weights(source(Path("newest"), 2), forward=None)  # type: ignore[arg-type]
+    prompt = _generation([1] * 40)
+    _start(scheduler, prompt)
+    _step(scheduler)
+    scheduler.switch(POLICY, NEW)
+    _step(scheduler)
+    scheduler.switch(POLICY, newest)
+    assert (prompt.weights, prompt.computed) == (NEW, 16)
+    assert scheduler.uses(NEW)
+    prompt.ids.append(7)
+    scheduler.switch(POLICY, newest)
+    assert prompt.weights is newest
+
+
+def test_an_ended_sequence_keeps_no_weights_in_memory(scheduler: Scheduler):
+    """Its reader may be slow: a replaced version must not wait for that."""
+    ended, cancelled = _generation([1]), _generation([2])
+    _start(scheduler, ended, cancelled)
+    scheduler.finish(ended)
+    cancelled.cancelled = True
+    scheduler.drop_ended(0.0)
+    assert ended.weights is None
+    assert cancelled.weights is None
+    assert not scheduler.running

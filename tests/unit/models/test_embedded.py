@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from rejoinder.errors import ConfigError
 from rejoinder.models import embedded
@@ -112,3 +116,43 @@ def test_a_hub_id_that_cannot_be_fetched_names_the_way_out(monkeypatch: pytest.M
     monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
     with pytest.raises(ConfigError, match=r"no network.*downloaded model"):
         resolve_model("owner/model")
+
+
+def test_what_a_killed_conversion_left_is_removed(cache: Path, converting: None):
+    left = cache / ".smollm2-135m-instruct-killed"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_text("half")
+    resolve_model("embedded")
+    assert not left.exists()
+
+
+@pytest.mark.model
+def test_a_conversion_that_fails_in_its_process_says_why(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF and nothing else")
+    monkeypatch.setattr(embedded, "_packaged_gguf", lambda: broken)
+    with pytest.raises(ConfigError, match=r"cannot be converted .*error: unpack"):
+        resolve_model("embedded")
+    assert [path.name for path in cache.iterdir()] == ["smollm2-135m-instruct.lock"]
+
+
+@pytest.mark.model
+def test_the_first_conversion_brings_no_pytorch_into_the_process_that_asks(cache: Path):
+    """Guards against gateways that hold a gigabyte for good because they were the first to ask."""
+    code = (
+        "import sys; from rejoinder.models.embedded import resolve_model; "
+        "path = resolve_model('embedded'); "
+        "print(path); assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    path = Path(said.stdout.strip())
+    assert path == cache / "smollm2-135m-instruct"
+    config = json.loads((path / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["tie_word_embeddings"] is True
+    assert not {"quantization_config", "_name_or_path", "_model_name_or_path"} & set(config)
+    with safe_open(path / "model.safetensors", "np") as weights:
+        assert "lm_head.weight" not in weights.keys()  # noqa: SIM118 - not a mapping
+        assert weights.get_slice("model.embed_tokens.weight").get_dtype() == "F32"

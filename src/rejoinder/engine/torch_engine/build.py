@@ -125,8 +125,8 @@ class _LlamaBuilder:
 
     def build(self, shape: CacheShape) -> Llama:
         embedding = self._tensor("model.embed_tokens.weight")
-        # Some files hold the head of a tied model, too; transformers then uses the embedding.
-        tied = self._config.tie_word_embeddings
+        # A head in the file counts also where the settings tie it: so transformers reads it.
+        tied = self._config.tie_word_embeddings and "lm_head.weight" not in self._files
         return Llama(
             embedding=embedding,
             layers=[self._layer(f"model.layers.{index}") for index in range(shape.layers)],

@@ -23,8 +23,8 @@ from rejoinder.types import WeightsKind
 
 log = structlog.get_logger(__name__)
 
-_NICE = 10
-"""Lower priority than decoding and training: whoever has a token to make goes first."""
+_NICE = 5
+"""Lower priority than decoding; not below a trainer's, which else keeps new versions waiting."""
 _LONGEST_PAUSE_S = 0.02
 
 
