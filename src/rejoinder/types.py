@@ -186,6 +186,29 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainMatch:
+    """An earlier turn whose history, answer included, is a prefix of a request's history."""
+
+    turn_id: str
+    session_id: str
+    external_session: str | None
+    chain: bytes
+    """The matched hash; the caller knows which prefix it stands for."""
+    superseded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SameRequest:
+    """An earlier turn that answered exactly the same history (a retry or a regeneration)."""
+
+    turn_id: str
+    session_id: str
+    parent_id: str | None
+    created_at: float
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Vote:
     """One judge call: a score, or the reason there is none."""
 

@@ -59,7 +59,8 @@ def _byte_of_char() -> dict[str, int]:
     return table | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
-_BYTE_OF_CHAR = _byte_of_char()
+BYTE_OF_CHAR = _byte_of_char()
+"""The byte that each character of a byte-level vocabulary stands for."""
 
 
 class _TokenBytes(dict[int, bytes]):
@@ -76,8 +77,8 @@ class _TokenBytes(dict[int, bytes]):
         token: str | None = self._tokenizer.id_to_token(id_)
         if token is None:  # models have more rows than tokenizers have tokens
             found = b""
-        elif all(char in _BYTE_OF_CHAR for char in token):
-            found = bytes(_BYTE_OF_CHAR[char] for char in token)
+        elif all(char in BYTE_OF_CHAR for char in token):
+            found = bytes(BYTE_OF_CHAR[char] for char in token)
         else:  # an added token: plain text
             found = token.encode()
         self[id_] = found

@@ -19,8 +19,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 from rejoinder.chat.client_context import own_words, without_context
-from rejoinder.journal.base import ChainMatch, SameRequest
-from rejoinder.types import Message, Scope
+from rejoinder.types import ChainMatch, Message, SameRequest, Scope
 
 _SEED = b"rejoinder chain 1"
 RETRY_WINDOW_S = 900.0
@@ -29,8 +28,9 @@ RETRY_WINDOW_S = 900.0
 
 def session_key(scope: Scope, external: str) -> str:
     """Return the internal id of the session a client names: the same in every gateway process."""
-    named = f"{scope.tenant}\x1f{scope.key}\x1f{scope.user}\x1f{external}"
-    return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    parts = (scope.tenant, scope.key, scope.user, external)
+    named = "".join(f"{len(part)}:{part}" for part in parts)  # no part can pass for two
+    return blake2b(named.encode(), digest_size=16).hexdigest()
 
 
 def _canonical_arguments(arguments: str) -> str:
@@ -55,7 +55,7 @@ def _extend(chain: bytes, message: Message) -> bytes:
     for call in message.tool_calls:
         parts += [call.name, _canonical_arguments(call.arguments)]
     for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
+        data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.digest()

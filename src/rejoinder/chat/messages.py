@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from rejoinder.chat.unicode import mend_escapes
 from rejoinder.types import Json, Message, ToolCall
 
 _ROLES = {
@@ -121,8 +122,8 @@ def _call(call: object, param: str) -> ToolCall:
 def parsed_arguments(arguments: str) -> Json | str:
     """Return the object that ``arguments`` writes; the text itself where it writes none."""
     try:
-        value = json.loads(arguments)
-    except ValueError:
+        value = json.loads(mend_escapes(arguments) if "\\u" in arguments else arguments)
+    except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
 

@@ -6,7 +6,7 @@ import re
 
 from tokenizers import Tokenizer, decoders
 
-from rejoinder.chat.detokenizer import _BYTE_OF_CHAR
+from rejoinder.chat.detokenizer import BYTE_OF_CHAR
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 """How SentencePiece vocabularies write a token that is one byte."""
@@ -31,8 +31,8 @@ class TokenBytes(dict[int, bytes]):
 
     def _bytes_of(self, token: str) -> bytes:
         if self._byte_level:
-            if all(char in _BYTE_OF_CHAR for char in token):
-                return bytes(_BYTE_OF_CHAR[char] for char in token)
+            if all(char in BYTE_OF_CHAR for char in token):
+                return bytes(BYTE_OF_CHAR[char] for char in token)
             return token.encode()  # an added token: plain text
         byte = _BYTE_TOKEN.fullmatch(token)
         if byte:

@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -25,6 +24,7 @@ from rejoinder.gateway.body import json_schema
 from rejoinder.gateway.completions import ChatCompletions
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.feedback import feedback_routes
+from rejoinder.gateway.generation import ClientGone
 from rejoinder.gateway.health import health_routes, problems
 from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
@@ -140,14 +140,6 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         assert isinstance(error, ApiError)
         return respond(error)
 
-    async def invalid(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        fault = error.errors()[0]
-        param = ".".join(str(part) for part in fault["loc"] if part != "body") or None
-        said = fault["msg"].removeprefix("Value error, ")
-        text = f"{param}: {said}" if param else said
-        return respond(ApiError(400, "invalid_value", text, param))
-
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         path, method = request.url.path, request.method
@@ -168,9 +160,12 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         service.note_error(f"journal: {error}")
         return respond(ApiError(503, "journal_unavailable", f"it could not be recorded: {error}"))
 
+    async def gone(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=400)  # nobody reads it
+
     app.add_exception_handler(ApiError, refused)
+    app.add_exception_handler(ClientGone, gone)
     app.add_exception_handler(JournalError, unwritable)
-    app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, fault)
 

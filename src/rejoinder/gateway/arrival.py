@@ -6,6 +6,7 @@ must not depend on what becomes of the request itself.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, replace
 
@@ -14,15 +15,19 @@ import msgspec
 from rejoinder.chat.linking import History, LinkDecision
 from rejoinder.chat.messages import BadMessages, normalise
 from rejoinder.config import GatewayConfig
+from rejoinder.errors import ContextLengthExceeded
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.body import LARGEST_SEED, ChatBody, parse_body, sampling
 from rejoinder.gateway.capture import AnswerCapture
-from rejoinder.gateway.errors import from_messages
+from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
 from rejoinder.gateway.service import Service
 from rejoinder.journal.base import NextState, OpenTurn
 from rejoinder.types import Fate, Sampling, Scope, TurnType, new_id
+
+READ_INLINE_BYTES = 262_144
+"""Bodies up to here are decoded on the loop (a millisecond)."""
 
 
 @dataclass(slots=True)
@@ -54,13 +59,16 @@ async def accept(service: Service, headers: Headers, data: bytes, caller: Caller
         ApiError: the request cannot be served; nothing has been recorded.
         EngineError: as above: the template refuses it, or the engine does not fit.
     """
-    body, without_effect = parse_body(data)
+    try:
+        return await _accept(service, headers, data, caller)
+    except RecursionError as error:  # whichever part of the program could not follow
+        raise ApiError(400, "invalid_value", "the body is nested too deeply") from error
+
+
+async def _accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
+    body, without_effect, history = await _read(service, data)
     for field in without_effect:
         service.metrics.ignored.labels(field).inc()
-    try:
-        history = History(normalise(body.messages))
-    except BadMessages as error:
-        raise from_messages(error) from error
     identity = read_identity(headers, body)
     target = service.models.resolve(body.model)
     service.check_engine()
@@ -70,7 +78,10 @@ async def accept(service: Service, headers: Headers, data: bytes, caller: Caller
             history.messages, body.shown_tools, body.chat_template_kwargs
         )
         room = service.context_length - len(prompt_ids)
-        chosen = choose_sampling(service.config.gateway, body, identity.turn_type, room)
+        chosen = choose_sampling(
+            service.config.gateway, body, identity.turn_type, room, service.vocab_size
+        )
+        choices = (body.n or 1) if room > 0 else 1  # where none can be sampled one row says so
         link = await service.linker.link(history, scope, identity)
         job = Job(
             body=body,
@@ -78,21 +89,45 @@ async def accept(service: Service, headers: Headers, data: bytes, caller: Caller
             target=target,
             history=history,
             prompt_ids=prompt_ids,
-            samplings=[_seeded(chosen, choice) for choice in range(body.n or 1)],
+            samplings=[_seeded(chosen, choice) for choice in range(choices)],
             session_id=link.session_id or new_id(),
             completion_id=f"chatcmpl-{new_id()}",
             created=int(time.time()),
             answers=[
                 AnswerCapture(new_id(), choice, chosen.stop, service.detokenizer)
-                for choice in range(body.n or 1)
+                for choice in range(choices)
             ],
         )
         _record(service, job, scope, link)
     return job
 
 
+async def _read(service: Service, data: bytes) -> tuple[ChatBody, list[str], History]:
+    if len(data) <= READ_INLINE_BYTES:
+        return _decode(data, service.context_length)
+    return await asyncio.get_running_loop().run_in_executor(
+        service.renders, _decode, data, service.context_length
+    )
+
+
+def _decode(data: bytes, context_length: int) -> tuple[ChatBody, list[str], History]:
+    """Return a body, its fields without effect, and its messages with their chains made."""
+    body, without_effect = parse_body(data)
+    if len(body.messages) > context_length:  # each message is a token at the very least
+        raise ContextLengthExceeded(
+            f"{len(body.messages)} messages cannot fit this model's context of {context_length} "
+            "tokens: send fewer"
+        )
+    try:
+        history = History(normalise(body.messages))
+    except BadMessages as error:
+        raise from_messages(error) from error
+    _ = history.chains
+    return body, without_effect, history
+
+
 def choose_sampling(
-    config: GatewayConfig, body: ChatBody, turn_type: TurnType, room: int
+    config: GatewayConfig, body: ChatBody, turn_type: TurnType, room: int, vocab_size: int
 ) -> Sampling:
     """Return how answers are sampled.
 
@@ -100,7 +135,7 @@ def choose_sampling(
     ``max_tokens``, else the default), and never more than the context has room for.
     """
     asked = body.max_completion_tokens or body.max_tokens or config.default_max_tokens
-    chosen = sampling(body, max(1, min(asked, room)))
+    chosen = sampling(body, max(1, min(asked, room)), vocab_size)
     if turn_type is TurnType.MAIN and config.main_temperature is not None:
         return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
     return chosen

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from rejoinder.config import LOOPBACK, GatewayConfig
 from rejoinder.errors import ConfigError
@@ -47,17 +48,20 @@ class KeyRing:
         """The keys themselves, for the log's redaction only."""
         return tuple(key.secret.decode() for key in self._keys)
 
-    def caller(self, authorization: bytes | None) -> Caller:
-        """Return who owns the bearer token.
+    def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Return who owns the bearer token of a request with these headers (lower-case names).
 
-        A gateway without keys ignores the header: callers may bring a key meant for elsewhere.
+        A gateway without keys ignores the token: callers may bring a key meant for elsewhere. It
+        serves this machine only, so it refuses what a browser sends for a web page of elsewhere,
+        which could otherwise teach the user's model without being seen.
 
         Raises:
-            ApiError: 401, the token is missing or wrong.
+            ApiError: 401, the token is missing or wrong; 403, a page of elsewhere sent it.
         """
         if not self._keys:
+            _check_origin(headers.get(b"origin"))
             return self._local
-        scheme, _, token = (authorization or b"").partition(b" ")
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not token.strip():
             raise ApiError(401, "missing_api_key", "send an API key: Authorization: Bearer <key>")
         found: Caller | None = None
@@ -70,14 +74,30 @@ class KeyRing:
         return found
 
 
+def _check_origin(origin: bytes | None) -> None:
+    if origin is None:
+        return
+    try:
+        host = urlsplit(origin.decode("latin-1")).hostname
+    except ValueError:
+        host = None
+    if host not in LOOPBACK:
+        raise ApiError(
+            403,
+            "origin_not_allowed",
+            f"web pages of other hosts need an API key: set {KEYS_VARIABLE} for the gateway",
+        )
+
+
 def parse_keys(text: str) -> KeyRing:
     """Read ``tenant:name:key`` entries, comma separated. A key may contain colons.
 
     Raises:
-        ConfigError: an entry has another form, or two share a name; no key is quoted.
+        ConfigError: an entry has another form, or two share a name or key; no key is quoted.
     """
     keys: list[_Key] = []
     names: set[str] = set()
+    secrets: set[str] = set()
     for number, entry in enumerate(filter(None, map(str.strip, text.split(","))), start=1):
         parts = entry.split(":", 2)
         if len(parts) != 3 or not all(parts):
@@ -85,7 +105,10 @@ def parse_keys(text: str) -> KeyRing:
         tenant, name, secret = parts
         if name in names:
             raise ConfigError(f"{KEYS_VARIABLE}: two entries are named {name!r}")
+        if secret in secrets:
+            raise ConfigError(f"{KEYS_VARIABLE}: entry {number} has the key of another entry")
         names.add(name)
+        secrets.add(secret)
         keys.append(_Key(Caller(tenant, name), secret.encode()))
     return KeyRing(keys)
 

@@ -7,7 +7,9 @@ there is no other layer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from concurrent.futures import Future
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -24,6 +26,9 @@ from rejoinder.gateway.service import Service
 from rejoinder.types import Fate
 
 log = structlog.get_logger(__name__)
+
+UNREAD_S = 60.0
+"""How long after the end of its time a request waits for a client that does not read."""
 
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -44,12 +49,11 @@ class ChatCompletions:
         service = self._service
         try:
             headers = dict(scope["headers"])
-            caller = service.keys.caller(headers.get(b"authorization"))
+            caller = service.keys.caller(headers)
             with service.admission.admit(caller.key):
                 service.metrics.active.inc()
                 try:
-                    limit = service.config.gateway.max_body_bytes
-                    data = await read_body(receive, headers, limit)
+                    data = await read_body(receive, headers, service.config.gateway)
                     job = await accept(service, headers, data, caller)
                     await self._serve(job, arrived, receive, send)
                 finally:
@@ -76,15 +80,17 @@ class ChatCompletions:
     async def _serve(self, job: Job, arrived: float, receive: Receive, send: Send) -> None:
         """Sample and send; whatever happens, the turns get their end."""
         service = self._service
+        recorder = service.recorder
         end = "answered"
         try:
-            await self._sample(job, arrived, receive, send)
-        except ClientGone:
+            async with asyncio.timeout(service.config.gateway.request_timeout_s + UNREAD_S):
+                await self._sample(job, arrived, receive, send)
+        except (ClientGone, TimeoutError):  # a client that does not read is as good as gone
             end = Fate.CLIENT_GONE
-            self._abort(job, Fate.CLIENT_GONE, None)
+            await recorder.written(self._abort(job, end, None))
         except EngineError as error:
             end = Fate.TIMED_OUT if isinstance(error, EngineTimeout) else Fate.ENGINE_FAILED
-            self._abort(job, end, f"{error.code}: {error}")
+            await recorder.written(self._abort(job, end, f"{error.code}: {error}"))
             service.note_error(f"engine: {error}")
             if not job.started:
                 raise
@@ -95,7 +101,7 @@ class ChatCompletions:
             raise
         except Exception as error:  # a fault of ours must leave no turn open either
             end = Fate.ENGINE_FAILED
-            self._abort(job, Fate.ENGINE_FAILED, f"internal error: {error}")
+            await recorder.written(self._abort(job, end, f"internal error: {error}"))
             if not job.started:
                 raise
             log.exception("a stream broke off by a fault of the gateway")
@@ -103,21 +109,28 @@ class ChatCompletions:
             await self._break_off(send, ApiError(500, "internal_error", "internal error"))
         finally:
             if job.identity.done:
-                service.recorder.close_session(job.session_id)
+                recorder.close_session(job.session_id)
             service.metrics.requests.labels(end).inc()
             service.metrics.turns.labels(job.identity.turn_type, end).inc(len(job.answers))
 
-    def _abort(self, job: Job, fate: Fate, error: str | None) -> None:
+    def _abort(self, job: Job, fate: Fate, error: str | None) -> list[Future[None]]:
+        """Queue the end of answers that broke off.
+
+        The request's place is held until that is written, so that no client can fill the queue.
+        """
         if job.settled:
-            return  # complete, and already on its way to the disk
+            return []  # complete, and already on its way to the disk
         job.settled = True
-        for answer in job.answers:
-            self._service.recorder.abort(answer.aborted(fate, error))
+        abort = self._service.recorder.abort
+        queued = [abort(answer.aborted(fate, error)) for answer in job.answers]
+        return [future for future in queued if future is not None]
 
     async def _break_off(self, send: Send, error: ApiError) -> None:
         self._service.metrics.errors.labels("stream", error.code).inc()
         data = wire.error_event(error)
-        await send({"type": "http.response.body", "body": data, "more_body": False})
+        with contextlib.suppress(TimeoutError):  # a client that does not read
+            async with asyncio.timeout(UNREAD_S):
+                await send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _sample(self, job: Job, arrived: float, receive: Receive, send: Send) -> None:
         service = self._service

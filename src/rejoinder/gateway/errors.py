@@ -10,6 +10,8 @@ from starlette.types import Send
 from rejoinder.chat.messages import BadMessages
 from rejoinder.errors import EngineError, EngineTimeout
 
+MAX_MESSAGE_CHARS = 2000
+"""Messages quote what was wrong; a hostile value shall not come back as a whole."""
 RETRY_AFTER_S = 1
 """What clients are told to wait where a limit or a restarting engine refuses them."""
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -22,21 +24,24 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.code = code
-        self.message = message
-        self.param = param
+        self.message = _shortened(message)
+        self.param = None if param is None else _shortened(param)
 
     @property
     def retryable(self) -> bool:
         """Whether the same request may succeed a little later."""
-        return self.status in (429, 503)
+        return self.status in (408, 429, 503)
 
     def headers(self) -> dict[str, str]:
         """Return the headers beside the body; official clients obey ``x-should-retry``."""
         if self.status == 401:
             return {"www-authenticate": "Bearer"}
-        if self.retryable:
-            return {"retry-after": str(RETRY_AFTER_S), "x-should-retry": "true"}
-        return {}
+        if not self.retryable:
+            return {}
+        headers = {"retry-after": str(RETRY_AFTER_S), "x-should-retry": "true"}
+        if self.status == 408:  # the rest of the body may never come
+            headers["connection"] = "close"
+        return headers
 
     def body(self) -> bytes:
         """Return the JSON body."""
@@ -48,6 +53,10 @@ class ApiError(Exception):
             "code": self.code,
         }
         return orjson.dumps({"error": error})
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + "…"
 
 
 def from_engine(error: EngineError) -> ApiError:

@@ -6,9 +6,11 @@ import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rejoinder.gateway.body import MAX_CHOICES, parse_object
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.reading import read_body
 from rejoinder.gateway.service import Service
 from rejoinder.types import Scope
 
@@ -20,7 +22,7 @@ class Feedback(BaseModel):
 
     completion_id: Annotated[str, Field(min_length=1, max_length=128)]
     """The ``id`` of the completion."""
-    choice: Annotated[int, Field(ge=0)] = 0
+    choice: Annotated[int, Field(ge=0, lt=MAX_CHOICES)] = 0
     """Which of its ``n`` answers."""
     score: Literal[-1, 0, 1] | None = None
     thumb: Literal["up", "down"] | None = None
@@ -48,14 +50,41 @@ class FeedbackAnswer(BaseModel):
     """``accepted``, or ``late_feedback``: it is kept, but the answer has trained already."""
 
 
+def parse_feedback(data: bytes) -> Feedback:
+    """Decode and check a body.
+
+    Raises:
+        ApiError: 400, not JSON or not a score; ``param`` names the field.
+    """
+    raw = parse_object(data)
+    try:
+        return Feedback.model_validate(raw)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        param = ".".join(map(str, fault["loc"])) or None
+        said = fault["msg"].removeprefix("Value error, ")
+        text = f"{param}: {said}" if param else said
+        raise ApiError(400, "invalid_value", text, param) from error
+
+
 def feedback_routes(service: Service) -> APIRouter:
     """Return the route."""
     router = APIRouter()
 
-    @router.post("/v1/feedback", tags=["feedback"])
-    async def give_feedback(request: Request, feedback: Feedback) -> FeedbackAnswer:
+    schema = {"application/json": {"schema": Feedback.model_json_schema()}}
+
+    @router.post(
+        "/v1/feedback",
+        tags=["feedback"],
+        openapi_extra={"requestBody": {"required": True, "content": schema}},
+    )
+    async def give_feedback(request: Request) -> FeedbackAnswer:
         """Score an answer by its completion id; outranks the judge until the answer trains."""
-        caller = service.keys.caller(request.headers.get("authorization", "").encode("latin-1"))
+        # Not read by the framework, which would take a body of any size from anybody.
+        headers = dict(request.scope["headers"])
+        caller = service.keys.caller(headers)
+        data = await read_body(request.receive, headers, service.config.gateway)
+        feedback = parse_feedback(data)
         scope = Scope(caller.tenant, caller.key)
         written = service.journal.add_feedback(
             scope, feedback.completion_id, feedback.choice, feedback.value, feedback.text

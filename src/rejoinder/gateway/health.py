@@ -15,7 +15,7 @@ def health_routes(service: Service) -> APIRouter:
     router = APIRouter()
 
     def check_key(request: Request) -> None:
-        service.keys.caller(request.headers.get("authorization", "").encode("latin-1"))
+        service.keys.caller(dict(request.scope["headers"]))
 
     @router.get("/v1/models", tags=["models"])
     async def list_models(request: Request) -> Json:

@@ -112,7 +112,8 @@ async def beat(service: Service) -> None:
         try:
             report(service, state)
             idle_s = service.config.gateway.session_idle_s
-            await asyncio.wrap_future(service.journal.close_idle_sessions(idle_s))
+            while await asyncio.wrap_future(service.journal.close_idle_sessions(idle_s)):
+                pass  # some are closed at a time, so that serving is not held up
         except Exception as error:  # noqa: BLE001 - any journal's failure; tried again next time
             service.recorder.problem = f"heartbeat: {error}"
             service.note_error(f"journal: {error}")

@@ -14,8 +14,8 @@ import structlog
 from rejoinder.chat.linking import History, LinkDecision, NamedSession, decide, session_key
 from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.metrics import GatewayMetrics
-from rejoinder.journal.base import SameRequest, TurnJournal
-from rejoinder.types import Scope, TurnType
+from rejoinder.journal.base import TurnJournal
+from rejoinder.types import SameRequest, Scope, TurnType
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

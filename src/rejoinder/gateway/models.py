@@ -10,7 +10,7 @@ from rejoinder.config import ModelConfig
 from rejoinder.gateway.errors import ApiError
 
 _EMBEDDED_NAME = "SmolLM2-135M-Instruct"
-_PINNED = re.compile(r"(.+)@(\d+)")
+_PINNED = re.compile(r"(.+)@([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

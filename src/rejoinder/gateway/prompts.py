@@ -12,6 +12,8 @@ from rejoinder.types import Json, Message
 
 RENDER_INLINE_CHARS = 262_144
 """Conversations up to here are rendered on the loop (a millisecond): handing over costs more."""
+MESSAGE_CHARS = 1_024
+"""What rendering one more message costs, in characters."""
 ENCODE_INLINE_CHARS = 2_048
 """Text not seen before up to here is tokenised on the loop (about half a millisecond)."""
 
@@ -35,7 +37,7 @@ class PromptMaker:
             InvalidRequest: the template refuses the messages.
         """
         loop = asyncio.get_running_loop()
-        if tools or sum(len(message.content) for message in messages) > RENDER_INLINE_CHARS:
+        if tools or _size(messages) > RENDER_INLINE_CHARS:
             return await loop.run_in_executor(
                 self._threads, lambda: self._renderer.render(messages, tools, options).ids()
             )
@@ -43,3 +45,12 @@ class PromptMaker:
         if prompt.unknown_chars > ENCODE_INLINE_CHARS:
             return await loop.run_in_executor(self._threads, prompt.ids)
         return prompt.ids()
+
+
+def _size(messages: Sequence[Message]) -> int:
+    """Return how much work rendering is, in characters."""
+    size = MESSAGE_CHARS * len(messages)
+    for message in messages:
+        size += len(message.content) + len(message.reasoning or "")
+        size += sum(len(call.arguments) for call in message.tool_calls)
+    return size

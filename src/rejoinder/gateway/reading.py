@@ -1,38 +1,57 @@
-"""Reads a request's body, bounded."""
+"""Reads a request's body, bounded in size and time."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from starlette.types import Receive
 
+from rejoinder.config import GatewayConfig
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.generation import ClientGone
 
+LONGEST_S = 60.0
+"""A body that takes longer holds a place that others could have."""
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
+
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], config: GatewayConfig
+) -> bytes:
     """Return the whole body.
 
     Raises:
-        ApiError: 413, it is or says to be longer than ``limit`` bytes.
+        ApiError: 413, it is or says to be longer than ``max_body_bytes``; 408, it comes too slowly.
         ClientGone: the connection closed before its end.
     """
+    limit = config.max_body_bytes
     length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > limit:
+    if length.isdigit() and int(length[:20]) > limit:
         raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
+    seconds = min(LONGEST_S, config.request_timeout_s)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, limit)
+    except TimeoutError as error:
+        text = f"the body did not arrive within {seconds:g} s"
+        raise ApiError(408, "request_timeout", text) from error
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    data = bytearray()  # one object however small the pieces are
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
+        piece: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        if len(data) + len(piece) > limit:
             raise _too_large(limit)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if not more and not data:
+            return piece
+        data += piece
+        if not more:
+            return bytes(data)
 
 
 def _too_large(limit: int) -> ApiError:

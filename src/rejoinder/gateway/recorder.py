@@ -9,6 +9,7 @@ the turn is counted, ``/readyz`` fails until a write succeeds, and the log has t
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -30,7 +31,7 @@ from rejoinder.journal.base import (
 log = structlog.get_logger(__name__)
 
 CONFIRM_S = 30.0
-"""How long an answer waits for its row; longer than the journal waits for a locked database."""
+"""How long an answer waits for its row; after that the client is told that it is not certain."""
 
 
 class GatewayJournal(TurnJournal, WatchJournal, Protocol):
@@ -48,6 +49,7 @@ class Recorder:
         self._journal = journal
         self._metrics = metrics
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._counting = threading.Lock()
         self.problem: str | None = None
         """Why the last write failed; None after one that succeeded."""
 
@@ -67,36 +69,47 @@ class Recorder:
         """Queue that a reply fits several turns."""
         self._queue("ambiguous", lambda: self._journal.mark_ambiguous(turn_ids))
 
-    def abort(self, turn: AbortedTurn) -> None:
-        """Queue the end of a broken answer."""
-        self._queue("abort", lambda: self._journal.abort_turn(turn))
+    def abort(self, turn: AbortedTurn) -> Future[None] | None:
+        """Queue the end of a broken answer; None where the journal refuses."""
+        return self._queue("abort", lambda: self._journal.abort_turn(turn))
 
     def close_session(self, session_id: str) -> None:
         """Queue the end of a session that its client has ended."""
         self._queue("close_session", lambda: self._journal.close_session(session_id, "done"))
 
+    async def written(self, futures: Sequence[Future[None]]) -> None:
+        """Wait until queued writes are done, well or not, but not for ever."""
+        if futures:
+            waiting = [asyncio.wrap_future(future) for future in futures]
+            done, _ = await asyncio.wait(waiting, timeout=CONFIRM_S)
+            for future in done:
+                future.exception()  # ``_settle`` has dealt with it
+
     async def finish(self, turns: Sequence[FinishedTurn]) -> bool:
         """Wait until answers are durable; False where that is not certain."""
         futures = [self._try("finish", partial(self._journal.finish_turn, turn)) for turn in turns]
-        confirmed = [await self._confirm(future) for future in futures]
+        until = asyncio.get_running_loop().time() + CONFIRM_S
+        confirmed = [await self._confirm(future, until) for future in futures]
         self._metrics.unrecorded.inc(confirmed.count(False))
         return all(confirmed)
 
-    async def _confirm(self, future: Future[None] | None) -> bool:
+    async def _confirm(self, future: Future[None] | None, until: float) -> bool:
         if future is None:
             return False
         try:
-            await asyncio.wait_for(asyncio.wrap_future(future), CONFIRM_S)
+            async with asyncio.timeout_at(until):
+                await asyncio.wrap_future(future)
         except Exception as error:  # noqa: BLE001 - any journal's failure; the answer still goes out
             self._failed("finish", error)
             return False
         self.problem = None
         return True
 
-    def _queue(self, what: str, write: Callable[[], Future[None]]) -> None:
+    def _queue(self, what: str, write: Callable[[], Future[None]]) -> Future[None] | None:
         future = self._try(what, write)
         if future is not None:
             future.add_done_callback(lambda done: self._settle(what, done))
+        return future
 
     def _settle(self, what: str, future: Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
@@ -112,21 +125,24 @@ class Recorder:
 
     def _failed(self, what: str, error: BaseException) -> None:
         self.problem = f"{what}: {error}"
-        self._counts["journal_failed", what] += 1
+        self.count("journal_failed", what)
         log.error("journal write failed", write=what, error=str(error))
 
     # --- counters that status shows -----------------------------------------------------------
 
     def count(self, name: str, reason: str) -> None:
-        """Count something for ``status``; written with the next heartbeat."""
-        self._counts[name, reason] += 1
+        """Count something for ``status``; written with the next heartbeat. From any thread."""
+        with self._counting:
+            self._counts[name, reason] += 1
 
     def flush_counts(self) -> None:
         """Queue the counts since the last call."""
-        counts, self._counts = self._counts, Counter()
+        with self._counting:
+            counts, self._counts = self._counts, Counter()
         for (name, reason), amount in counts.items():
             try:
                 self._journal.count("gateway", name, reason, amount)
             except Exception as error:  # noqa: BLE001 - as in ``_confirm``; kept for the next time
-                self._counts[name, reason] += amount
+                with self._counting:
+                    self._counts[name, reason] += amount
                 self.problem = f"count: {error}"

@@ -44,6 +44,7 @@ class Service:
         self.journal = journal
         self.tokenizer = tokenizer
         self.keys = keys
+        self.vocab_size = tokenizer.vocab_size
         self.owner = owner
         self.started_at = time.time()
         self.draining = False
@@ -57,10 +58,10 @@ class Service:
         self.models = ModelNames(config.model)
         self.admission = Admission(config.gateway.max_concurrent, config.gateway.max_queued)
         self._reads = ThreadPoolExecutor(2, "journal-read")
-        self._renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
+        self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
         self.linker = Linker(journal, self._reads, self.metrics)
         renderer = renderer or ChatTemplateRenderer(tokenizer)
-        self.prompts = PromptMaker(renderer, self._renders)
+        self.prompts = PromptMaker(renderer, self.renders)
         self.detokenizer = Detokenizer(tokenizer.tokenizer)
         self.token_texts = TokenTexts(tokenizer.tokenizer)
 
@@ -100,4 +101,4 @@ class Service:
     def close(self) -> None:
         """Stop the threads."""
         self._reads.shutdown(wait=False, cancel_futures=True)
-        self._renders.shutdown(wait=False, cancel_futures=True)
+        self.renders.shutdown(wait=False, cancel_futures=True)

@@ -15,11 +15,13 @@ from typing import IO, Protocol
 
 from rejoinder.types import (
     BASE_VERSION,
+    ChainMatch,
     Fate,
     FinishReason,
     Json,
     Judgement,
     Message,
+    SameRequest,
     Sampling,
     Scope,
     TurnType,
@@ -29,29 +31,6 @@ from rejoinder.types import (
 )
 
 # --- serving ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChainMatch:
-    """An earlier turn whose history, answer included, is a prefix of a request's history."""
-
-    turn_id: str
-    session_id: str
-    external_session: str | None
-    chain: bytes
-    """The matched hash; the caller knows which prefix it stands for."""
-    superseded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SameRequest:
-    """An earlier turn that answered exactly the same history (a retry or a regeneration)."""
-
-    turn_id: str
-    session_id: str
-    parent_id: str | None
-    created_at: float
-    open: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +178,10 @@ class TurnJournal(Protocol):
     def add_feedback(
         self, scope: Scope, completion_id: str, choice: int, score: int, text: str | None
     ) -> Future[FeedbackResult]:
-        """Store a person's own score; it outranks the judge until the sample is consumed."""
+        """Store a person's own score; it outranks the judge until the sample is consumed.
+
+        Only for completions of the scope's tenant and key, whatever their ``user``.
+        """
         ...
 
     def close_session(self, session_id: str, reason: str) -> Future[None]:

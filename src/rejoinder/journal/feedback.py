@@ -14,7 +14,15 @@ from rejoinder.journal.base import FeedbackResult
 from rejoinder.journal.columns import encode_votes
 from rejoinder.journal.lineages import consumed_now
 from rejoinder.journal.samples import cancel_sample, replace_sample
-from rejoinder.journal.schema import feedback, judge_jobs, next_states, samples, turns, verdicts
+from rejoinder.journal.schema import (
+    feedback,
+    judge_jobs,
+    next_states,
+    samples,
+    sessions,
+    turns,
+    verdicts,
+)
 from rejoinder.types import Fate, Scope, TurnState, Vote, new_id
 
 PROVISIONAL = (Fate.NO_NEXT_STATE, Fate.AMBIGUOUS_PARENT)
@@ -31,7 +39,7 @@ def record_feedback(
     score: int,
     text: str | None,
 ) -> FeedbackResult:
-    """Store a score for a completion of the scope's tenant, and let it count if it still can.
+    """Store a score for a completion of the scope's tenant and key, and let it count if it can.
 
     Raises:
         JournalError: the score is none of -1, 0 and +1.
@@ -39,10 +47,13 @@ def record_feedback(
     if score not in (-1, 0, 1):
         raise JournalError(f"a feedback score is -1, 0 or +1, not {score!r}")
     turn = connection.execute(
-        sa.select(turns).where(
+        sa.select(turns)
+        .join(sessions, sessions.c.session_id == turns.c.session_id)
+        .where(
             turns.c.completion_id == completion_id,
             turns.c.choice == choice,
             turns.c.tenant == scope.tenant,
+            sessions.c.key_name == scope.key,
         )
     ).first()
     if turn is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from rejoinder.journal.base import OpenTurn, SameRequest
-from rejoinder.types import Scope
+from rejoinder.journal.base import OpenTurn
+from rejoinder.types import SameRequest, Scope
 
 
 class PendingOpens:
@@ -43,7 +43,7 @@ class PendingOpens:
         return [
             SameRequest(turn.turn_id, turn.session_id, turn.parent_id, turn.created_at, open=True)
             for turn in reversed(turns)
-            if external_session is None or turn.external_session == external_session
+            if external_session in (None, turn.external_session, turn.session_id)
         ]
 
     def session(self, scope: Scope, external_session: str) -> str | None:

@@ -29,7 +29,6 @@ from rejoinder.journal import (
 )
 from rejoinder.journal.base import (
     AbortedTurn,
-    ChainMatch,
     FeedbackResult,
     FinishedTurn,
     JudgeJournal,
@@ -40,7 +39,6 @@ from rejoinder.journal.base import (
     PolicyJournal,
     PolicyVersion,
     RoleReport,
-    SameRequest,
     SampleSpec,
     StepCommit,
     TrainJournal,
@@ -55,7 +53,7 @@ from rejoinder.journal.migrate import upgrade_database
 from rejoinder.journal.payloads import Request, read_request
 from rejoinder.journal.pending import PendingOpens
 from rejoinder.journal.writer import QUEUE_LIMIT, Writer
-from rejoinder.types import Fate, Json, Judgement, Scope
+from rejoinder.types import ChainMatch, Fate, Json, Judgement, SameRequest, Scope
 
 
 class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJournal):
@@ -162,7 +160,7 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
     def add_feedback(
         self, scope: Scope, completion_id: str, choice: int, score: int, text: str | None
     ) -> Future[FeedbackResult]:
-        """See ``TurnJournal``; the completion is looked up within the scope's tenant."""
+        """See ``TurnJournal``; the completion is looked up within the scope's tenant and key."""
         return self._writer.submit(
             lambda c: feedback.record_feedback(c, scope, completion_id, choice, score, text)
         )

@@ -197,8 +197,10 @@ FIND_REQUEST = Statement(
 FIND_REQUEST_IN_SESSION = Statement(
     sa.text("""
     SELECT t.turn_id, t.session_id, t.parent_id, t.created_at, t.state = 'open'
-    FROM sessions s JOIN turns t ON t.session_id = s.session_id
-    WHERE s.scope = :scope AND s.external = :external AND t.request_chain = :chain
+    FROM turns t
+    WHERE t.scope = :scope AND t.request_chain = :chain AND t.session_id IN (
+        SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
+        UNION SELECT :external)
     ORDER BY t.created_at DESC LIMIT :most
     """)
 )

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
-from rejoinder.journal.base import AbortedTurn, ChainMatch, SameRequest
+from rejoinder.journal.base import AbortedTurn
 from rejoinder.journal.capture import settle
 from rejoinder.journal.columns import (
     encode_ids,
@@ -22,10 +22,14 @@ from rejoinder.journal.feedback import PROVISIONAL, cancel_judging
 from rejoinder.journal.lineages import consumed_now
 from rejoinder.journal.samples import cancel_sample
 from rejoinder.journal.schema import answers, samples, sessions, turns
-from rejoinder.types import Fate, Scope, TurnState
+from rejoinder.types import ChainMatch, Fate, SameRequest, Scope, TurnState
 
 MOST_MATCHES = 8
 """Newest matches returned per hash: two are ambiguous already, and openings repeat endlessly."""
+MOST_CHAINS = 256
+"""Newest answers of a history that are looked up; only the last one can be the parent."""
+MOST_REPEATS = 64
+"""Newest turns of the same request returned: all the answers that one request can have."""
 CLOSE_AT_ONCE = 100
 """Idle sessions closed in one transaction."""
 
@@ -43,7 +47,7 @@ def find_chains(
         statement, values["external"] = sql.FIND_CHAIN_IN_SESSION, external_session
     return [
         ChainMatch(turn_id, session_id, external, found, bool(superseded))
-        for chain in dict.fromkeys(chains)
+        for chain in dict.fromkeys(chains[-MOST_CHAINS:])
         for turn_id, session_id, external, found, superseded in statement.fetch(
             connection, chain=chain, **values
         )
@@ -57,7 +61,7 @@ def find_same_request(
     scope_id = scope_digest(scope.tenant, scope.key, scope.user)
     if external_session is None:
         rows = sql.FIND_REQUEST.fetch(
-            connection, scope=scope_id, chain=request_chain, most=MOST_MATCHES
+            connection, scope=scope_id, chain=request_chain, most=MOST_REPEATS
         )
     else:
         rows = sql.FIND_REQUEST_IN_SESSION.fetch(
@@ -65,7 +69,7 @@ def find_same_request(
             scope=scope_id,
             external=external_session,
             chain=request_chain,
-            most=MOST_MATCHES,
+            most=MOST_REPEATS,
         )
     return [
         SameRequest(turn_id, session_id, parent_id, created_at, bool(is_open))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rejoinder.chat.linking import RETRY_WINDOW_S, History, NamedSession, decide, session_key
-from rejoinder.journal.base import ChainMatch, SameRequest
-from rejoinder.types import Message, Scope, ToolCall
+from rejoinder.types import ChainMatch, Message, SameRequest, Scope, ToolCall
 
 CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnotes\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
 

@@ -25,12 +25,13 @@ DEFAULTS = GatewayConfig()
 )
 def test_answers_are_as_long_as_asked_and_as_there_is_room(asked, room, expected):
     body = ChatBody(messages=[], **asked)
-    assert choose_sampling(DEFAULTS, body, TurnType.MAIN, room).max_tokens == expected
+    assert choose_sampling(DEFAULTS, body, TurnType.MAIN, room, 100).max_tokens == expected
 
 
-def test_top_k_of_minus_one_keeps_all_tokens():
-    body = ChatBody(messages=[], top_k=-1)
-    assert choose_sampling(DEFAULTS, body, TurnType.MAIN, 9).top_k == 0
+@pytest.mark.parametrize(("asked", "top_k"), [(-1, 0), (0, 0), (99, 99), (100, 0), (10**30, 0)])
+def test_top_k_of_minus_one_or_of_the_whole_vocabulary_keeps_all_tokens(asked, top_k):
+    body = ChatBody(messages=[], top_k=asked)
+    assert choose_sampling(DEFAULTS, body, TurnType.MAIN, 9, 100).top_k == top_k
 
 
 def test_a_side_turn_is_called_so_whatever_its_sampling():

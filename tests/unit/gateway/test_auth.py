@@ -24,7 +24,7 @@ KEYS = "acme:alice:sk-a:with:colons, other:bob:sk-b"
     ],
 )
 def test_a_bearer_key_names_tenant_and_key(header, caller):
-    assert parse_keys(KEYS).caller(header) == caller
+    assert parse_keys(KEYS).caller({b"authorization": header}) == caller
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_bearer_key_names_tenant_and_key(header, caller):
 )
 def test_other_headers_get_a_401(header, code):
     with pytest.raises(ApiError) as caught:
-        parse_keys(KEYS).caller(header)
+        parse_keys(KEYS).caller({} if header is None else {b"authorization": header})
     assert (caught.value.status, caught.value.code) == (401, code)
 
 
@@ -49,7 +49,7 @@ def test_every_key_is_compared_in_constant_time_also_after_a_match(monkeypatch):
     compared = []
     real = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(a) or real(a, b))
-    parse_keys(KEYS).caller(b"Bearer sk-a:with:colons")
+    parse_keys(KEYS).caller({b"authorization": b"Bearer sk-a:with:colons"})
     assert len(compared) == 2
 
 
@@ -63,6 +63,29 @@ def test_a_malformed_entry_is_refused_without_quoting_it(text):
 def test_two_keys_of_one_name_are_refused():
     with pytest.raises(ConfigError, match="alice"):
         parse_keys("t:alice:sk-1,u:alice:sk-2")
+
+
+def test_one_key_under_two_names_is_refused_without_quoting_it():
+    with pytest.raises(ConfigError, match="entry 2") as caught:
+        parse_keys("t:alice:sk-1,u:bob:sk-1")
+    assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [b"http://evil.example", b"https://evil.example:8080", b"null", b"", b"http://[", b"\xff"],
+)
+def test_without_keys_a_web_page_of_elsewhere_is_refused(origin):
+    with pytest.raises(ApiError) as caught:
+        KeyRing().caller({b"origin": origin})
+    assert (caught.value.status, caught.value.code) == (403, "origin_not_allowed")
+
+
+@pytest.mark.parametrize(
+    "origin", [b"http://localhost:3000", b"http://127.0.0.1", b"http://[::1]:9"]
+)
+def test_without_keys_pages_of_this_machine_are_served(origin):
+    assert KeyRing().caller({b"origin": origin}).key == "local"
 
 
 def test_keys_do_not_show_in_representations():
