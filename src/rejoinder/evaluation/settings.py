@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+from typing import Literal
 
 from rejoinder.config import (
     Config,
@@ -21,7 +23,7 @@ from rejoinder.evaluation.rules import DEFAULT_LIMITS, Limits
 class DemoSettings:
     """What is asked, how it is sampled, how it trains, and when it ends."""
 
-    updates: int = 8
+    updates: int = 12
     """Policy versions after which the people stop."""
     learning_s: float = 480.0
     """The people stop then at the latest, whatever the updates."""
@@ -42,10 +44,16 @@ class DemoSettings:
     max_tokens: int = 128
     measure_at_once: int = 16
     batch_size: int = 16
-    learning_rate: float = 4e-5
+    learning_rate: float = 3e-5
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule_steps: int = 1000
+    """Where the schedule would reach zero."""
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.1
-    kl_coefficient: float = 0.0
+    kl_coefficient: float = 0.05
+    aggregation: Literal["turn_mean", "token_mean"] = "token_mean"
+    """A mean over turns weighs a token of a short answer more, and with verdicts alone lets answers
+    shrink to a few words in some seeds; a mean over tokens and a light anchor do not."""
     lora: LoraConfig | None = None
     limits: Limits = DEFAULT_LIMITS
     drift_band: tuple[float, float] = (-2.0, -0.5)
@@ -66,12 +74,14 @@ class DemoSettings:
             trainer=TrainerConfig(
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
+                schedule=self.schedule,
+                schedule_steps=self.schedule_steps,
                 betas=self.betas,
                 weight_decay=self.weight_decay,
                 lora=self.lora,
                 seed=seed,
                 keep_versions=self.updates + 2,
-                loss=LossConfig(kl_coefficient=self.kl_coefficient),
+                loss=LossConfig(kl_coefficient=self.kl_coefficient, aggregation=self.aggregation),
             ),
         )
 
