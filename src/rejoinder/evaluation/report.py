@@ -11,7 +11,9 @@ from rich.text import Text
 
 from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
 from rejoinder.evaluation.measure import Measurement
+from rejoinder.evaluation.rules import Flaw
 from rejoinder.evaluation.run import DemoResult
+from rejoinder.evaluation.sessions import Exchange
 from rejoinder.evaluation.settings import DemoSettings
 from rejoinder.evaluation.statistics import Share
 from rejoinder.types import Json
@@ -102,18 +104,30 @@ def _rounded(interval: tuple[float, float]) -> list[float]:
 
 
 def _answers_table(result: DemoResult) -> Table:
-    """Two questions whose answers changed from unsatisfying to satisfying, where there are any."""
+    """Two questions whose answers got better, those that were lists first, where there are any."""
     old = {exchange.question.text: exchange for exchange in result.before.exchanges}
     pairs = [
         (old[new.question.text], new) for new in result.after.exchanges if new.question.text in old
     ]
-    pairs.sort(key=lambda pair: (pair[0].assessment.passes, not pair[1].assessment.passes))
+    pairs.sort(key=_how_telling)
     table = Table(title="The same questions, before and after", show_lines=True, expand=True)
     for heading in ("question", "before", f"after {result.updates} updates"):
         table.add_column(heading, ratio=1 if heading == "question" else 3)
     for before, after in pairs[:SHOWN_PAIRS]:
         table.add_row(Text(before.question.text), Text(before.reply.text), Text(after.reply.text))
     return table
+
+
+def _how_telling(pair: tuple[Exchange, Exchange]) -> tuple[bool, bool, bool, int]:
+    """Sort key: what shows best that something was learnt comes first."""
+    before, after = pair
+    was_list = bool({Flaw.LIST, Flaw.BOLD} & set(before.assessment.flaws))
+    return (
+        before.assessment.passes,
+        not after.assessment.passes,
+        not was_list,
+        before.assessment.words,
+    )
 
 
 def _figures_table(result: DemoResult, settings: DemoSettings) -> Table:
