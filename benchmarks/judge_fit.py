@@ -26,7 +26,7 @@ from rejoinder.models.embedded import EMBEDDED
 from rejoinder.types import Message
 
 DATA = Path(rejoinder.judge.__file__).parent / "data"
-RIDGE = 100.0
+RIDGE = 200.0
 FOLDS = 10
 COVERAGE = 0.92
 OPINION = """

@@ -122,7 +122,7 @@ class LikelihoodJudgeConfig(JudgeLimits):
     kind: Literal["likelihood"] = "likelihood"
     threshold: float = 0.0
     """Log-odds above which an answer counts as good; chosen on the development split."""
-    margin: float = Field(0.25, ge=0)
+    margin: float = Field(0.2, ge=0)
     """|log-odds - threshold| below this is *unsure*: no verdict."""
 
 
