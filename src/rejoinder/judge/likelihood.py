@@ -143,8 +143,9 @@ class LikelihoodJudge:
         info = await self._engine.info()
         if missing := {"score", "candidates"} - set(info.capabilities):
             raise ConfigError(
-                f"judge.kind = 'likelihood' needs an engine that can {' and '.join(missing)}; "
-                f"{info.name} cannot; choose another judge.kind or engine.kind"
+                "judge.kind = 'likelihood' needs an engine with the capabilities score and "
+                f"candidates; {info.name} lacks {' and '.join(sorted(missing))}; choose another "
+                "judge.kind or engine.kind"
             )
         judgement = await self.judge(
             [Message("user", "What is the capital of France?")],

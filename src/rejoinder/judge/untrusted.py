@@ -8,13 +8,17 @@ thinking tags, and the forms in which a judge gives its verdict.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-_VERDICT_FORMS = (
-    (re.compile(r"\\boxed\b", re.IGNORECASE), "boxed"),
+_MARKUP = (
     (re.compile(r"[\"'`]score[\"'`]\s*:", re.IGNORECASE), "(score):"),
     (re.compile(r"\[(/?HINT[_ ](?:START|END))\]", re.IGNORECASE), r"(\1)"),
     (re.compile(r"<(/?\s*think(?:ing)?\s*)>", re.IGNORECASE), r"(\1)"),
+)
+_STATED_VERDICT = re.compile(
+    r"\\boxed\s*(?:\{[^{}]*\})?|\b(?:class|label|mark|rating|score|verdict)\b[\"'`]?\s*[:=]\s*[\"'`]?"
+    r"(?:positive|negative|good|bad|[+\-−]?[01]\b)[\"'`]?",
+    re.IGNORECASE,
 )
 _CONTROL_TOKEN = re.compile(r"<(?=[|｜])|(?<=[|｜])>")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -30,14 +34,20 @@ def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
         special_tokens: the texts that the judge's tokenizer would turn into control ids.
     """
     text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
-    for pattern, replacement in _VERDICT_FORMS:
+    text = _take_out(text, [re.escape(token) for token in special_tokens if token.strip()])
+    text = _take_out(_CONTROL_TOKEN.sub("", text), [_STATED_VERDICT])
+    for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
-    text = _CONTROL_TOKEN.sub("", text)
-    # Taking one token out can join the halves of another.
-    tokens = [token for token in special_tokens if token.strip()]
-    while found := [token for token in tokens if token in text]:
-        for token in found:
-            text = text.replace(token, "")
+    return text
+
+
+def _take_out(text: str, patterns: Sequence[str | re.Pattern[str]]) -> str:
+    """Remove all matches, also those that a removal makes by joining the halves of another."""
+    before = None
+    while text != before:
+        before = text
+        for pattern in patterns:
+            text = re.sub(pattern, "", text)
     return text
 
 

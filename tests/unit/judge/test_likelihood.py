@@ -131,7 +131,7 @@ async def test_values_that_are_not_finite_are_a_failure(make) -> None:
 async def test_an_engine_that_cannot_score_is_refused_at_the_start(make) -> None:
     judge = make()
     judge.engine.capabilities = ["logprobs"]
-    with pytest.raises(ConfigError, match="candidates and score"):
+    with pytest.raises(ConfigError, match="lacks candidates and score"):
         await judge.check()
 
 
