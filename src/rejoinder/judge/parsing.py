@@ -17,6 +17,8 @@ _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\s*\{)?\s*([+\-−]?\s*[01])\s*\}", re.IGNORECASE)
 _MAX_REASON = 500
+_LONGEST = 8000
+"""Characters at the end of an output that are searched for the verdict."""
 
 
 def parse_vote(text: str, finish_reason: str | None) -> Vote:
@@ -26,6 +28,7 @@ def parse_vote(text: str, finish_reason: str | None) -> Vote:
     answer = _after_thinking(text)
     if answer is None:
         return failed_vote("cut_off", "the judge ended inside its thinking")
+    answer = answer[-_LONGEST:]
     return _json_vote(answer) or _boxed_vote(answer) or failed_vote("unparsable", answer[:200])
 
 
