@@ -7,6 +7,7 @@ seconds in UTC. Names follow the glossary in ``docs/architecture.md``.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,9 +19,23 @@ BASE_VERSION = 0
 """The version number of a policy's start weights."""
 
 
+_id_lock = threading.Lock()
+_last_id = 0
+
+
 def new_id() -> str:
-    """Return a 32-digit hexadecimal id that sorts by creation time (milliseconds, then random)."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+    """Return a 32-digit hexadecimal id that sorts by creation time (milliseconds, then random).
+
+    Ids of one process sort in the order they were made, also within a millisecond.
+    """
+    global _last_id  # noqa: PLW0603 - one order per process
+    noise = int.from_bytes(os.urandom(10), "big")
+    made = (time.time_ns() // 1_000_000 << 80) | noise
+    with _id_lock:
+        if made >> 80 <= _last_id >> 80:  # the same millisecond, or a clock set back
+            made = _last_id + 1 + (noise & 0xFFFFFFFF)
+        _last_id = made
+    return f"{made:032x}"
 
 
 class TurnType(StrEnum):

@@ -135,6 +135,15 @@ async def test_more_messages_than_the_context_has_tokens_are_refused_unrendered(
         assert g.turns() == []
 
 
+async def test_a_text_that_no_context_could_hold_is_refused_before_it_is_tokenised(gateway):
+    async with gateway() as g:
+        longest = max(map(len, g.service.tokenizer.tokenizer.get_vocab()))
+        response = await g.chat(user("x" * (600 * longest)))
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (400, "context_length_exceeded")
+        assert g.turns() == []
+
+
 async def test_a_prompt_that_is_too_long_is_kept_once_whatever_n(gateway):
     async with gateway() as g:
         assert (await g.chat(user("x" * 700), n=32)).status_code == 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from rejoinder.journal.base import AbortedTurn, NextState, RoleReport, SampleSpe
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import (
     Fate,
+    Judgement,
     Message,
     Sampling,
     Scope,
@@ -32,6 +34,7 @@ from rejoinder.types import (
     TurnType,
     VersionRun,
     VersionState,
+    Vote,
     new_id,
 )
 
@@ -830,3 +833,39 @@ def test_a_closed_journal_refuses_writes_and_has_kept_the_queued_ones(tmp_path: 
         journal.open_turn(opening())
     with SqlJournal(url) as again:
         assert again.find_same_request(SCOPE, turn.request_chain, None)
+
+
+def test_processes_that_have_not_reported_for_a_day_are_forgotten(story: Story) -> None:
+    for instance, age in (("old", 2 * 86_400.0), ("recent", 3600.0), ("new", 0.0)):
+        seen = time.time() - age
+        story.journal.report(RoleReport("gateway", instance, 1, "ready", seen_at=seen))
+        story.journal.flush()
+    assert {report.instance for report in story.journal.reports()} == {"recent", "new"}
+
+
+def test_half_an_emoji_in_what_a_judge_says_costs_no_verdict(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn)
+    (task,) = story.claim()
+    said = Judgement(1, (Vote(1, "good \ud83d"),), "judge-a")
+    spec = SampleSpec(1.0, ("use \ud83d fewer words",))
+    assert story.journal.commit_judgement(task, said, spec, None)
+    (sample,) = story.take()
+    assert sample.hints == ("use \ufffd fewer words",)
+
+
+@pytest.mark.parametrize("key", ["local", "other"])
+def test_feedback_is_taken_from_the_key_of_the_answer_whatever_its_user(
+    story: Story, key: str
+) -> None:
+    turn = story.answer(scope=Scope("local", "local", "u1"))
+    result = story.journal.add_feedback(Scope("local", key), turn.completion_id, 0, 1, None)
+    assert result.result(9).outcome == ("accepted" if key == "local" else "unknown")
+
+
+def test_a_repeated_request_is_found_in_a_session_named_by_its_own_id(story: Story) -> None:
+    turn = story.answer()
+    for _ in range(2):  # queued or not
+        (same,) = story.journal.find_same_request(SCOPE, turn.request_chain, turn.session_id)
+        assert same.turn_id == turn.turn_id
+        story.journal.flush()

@@ -75,7 +75,10 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
     scope = Scope(caller.tenant, caller.key, body.user or "")
     async with service.linker.in_order(scope, identity):
         prompt_ids = await service.prompts.ids(
-            history.messages, body.shown_tools, body.chat_template_kwargs
+            history.messages,
+            body.shown_tools,
+            body.chat_template_kwargs,
+            service.context_length,
         )
         room = service.context_length - len(prompt_ids)
         chosen = choose_sampling(

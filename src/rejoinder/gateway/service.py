@@ -61,7 +61,9 @@ class Service:
         self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
         self.linker = Linker(journal, self._reads, self.metrics)
         renderer = renderer or ChatTemplateRenderer(tokenizer)
-        self.prompts = PromptMaker(renderer, self.renders)
+        self.prompts = PromptMaker(
+            renderer, self.renders, max(map(len, tokenizer.tokenizer.get_vocab()))
+        )
         self.detokenizer = Detokenizer(tokenizer.tokenizer)
         self.token_texts = TokenTexts(tokenizer.tokenizer)
 

@@ -30,12 +30,16 @@ from rejoinder.journal.columns import (
     encode_sampling,
     encode_versions,
     scope_digest,
+    valid_text,
 )
 from rejoinder.journal.feedback import apply_feedback
 from rejoinder.journal.memory import Remembered, TurnMemory
 from rejoinder.types import Fate, Message, TurnState, TurnType, new_id
 
 Row = dict[str, Any]
+
+GONE_S = 86_400.0
+"""A process that has not reported for a day is forgotten: each start brings a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,9 @@ class TurnGroup:
             sql.REOPEN_FOR_JUDGING.many(connection, self._next_states)
         if self._finished or self._turns:
             settle(connection)
+        if self._reports:
+            newest = max(row["seen_at"] for row in self._reports.values())
+            sql.FORGET_REPORTS.many(connection, [{"before": newest - GONE_S}])
 
     # --- items to rows ------------------------------------------------------------------------
 
@@ -263,7 +270,7 @@ class TurnGroup:
             "pid": report.pid,
             "state": report.state,
             "detail": encode_json(report.detail),
-            "last_error": report.last_error,
+            "last_error": valid_text(report.last_error) if report.last_error else None,
             "last_error_at": report.last_error_at,
             "started_at": report.started_at,
             "seen_at": report.seen_at or time.time(),

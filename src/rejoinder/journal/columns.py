@@ -10,6 +10,7 @@ import math
 import sys
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -142,9 +143,21 @@ def decode_sampling(data: bytes) -> Sampling:
     return Sampling(**record)
 
 
+def valid_text(text: str) -> str:
+    """Return text with U+FFFD for halves of surrogate pairs, which no column takes.
+
+    What judges and endpoints say comes from JSON that may hold such halves.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def encode_votes(votes: Sequence[Vote]) -> bytes:
     """Write votes as JSON; values that are not finite become null."""
-    return orjson.dumps(list(votes))
+    return orjson.dumps([replace(vote, reason=valid_text(vote.reason)) for vote in votes])
 
 
 def decode_votes(data: bytes) -> tuple[Vote, ...]:

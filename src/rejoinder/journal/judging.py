@@ -9,7 +9,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
 from rejoinder.journal.base import JudgeTask, SampleSpec
-from rejoinder.journal.columns import encode_votes
+from rejoinder.journal.columns import encode_votes, valid_text
 from rejoinder.journal.payloads import read_conversation, read_messages
 from rejoinder.journal.samples import make_sample
 from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, verdicts
@@ -119,7 +119,7 @@ def retry(
             owner=None,
             fence=judge_jobs.c.fence + 1,
             due_at=time.time() + after_s,
-            last_error=error[:2000],
+            last_error=valid_text(error[:2000]),
             attempt=task.attempt if counts else task.attempt - 1,
         )
     )

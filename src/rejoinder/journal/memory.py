@@ -14,6 +14,8 @@ from rejoinder.types import Message
 
 MAX_TURNS = 4096
 MAX_BYTES = 64 << 20
+MESSAGE_BYTES = 128
+"""What a message takes beside its text."""
 MAX_DEPTH = 64
 """Prompts a decoder must read before a turn's own; a deeper one is stored in full."""
 
@@ -58,7 +60,7 @@ class TurnMemory:
     def put(self, turn_id: str, turn: Remembered) -> None:
         """Remember a request, forgetting the oldest ones beyond the bounds."""
         self.forget(turn_id)
-        turn.size = len(turn.prompt) + 256 + sum([len(one.content) for one in turn.messages])
+        turn.size = len(turn.prompt) + 256 + sum(map(_weight, turn.messages))
         self._turns[turn_id] = turn
         self._bytes += turn.size
         while len(self._turns) > self._max_turns or self._bytes > self._max_bytes:
@@ -100,6 +102,16 @@ class TurnMemory:
         if messages[:count] == parent.messages:
             same = count + (messages[count : count + 1] == [parent.message])
         return Shared(parent_id, parent.depth + 1, ids // ID_BYTES, same)
+
+
+def _weight(message: Message) -> int:
+    """Return about how many bytes a message takes in memory."""
+    size = MESSAGE_BYTES + len(message.content)
+    if message.tool_calls:
+        size += sum(MESSAGE_BYTES + len(call.arguments) for call in message.tool_calls)
+    if message.reasoning:
+        size += len(message.reasoning)
+    return size
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
+from rejoinder.journal.columns import valid_text
 from rejoinder.journal.schema import hints, samples
 from rejoinder.types import Fate, new_id
 
@@ -27,7 +28,7 @@ def make_sample(
         connection.execute(
             sa.insert(hints),
             [
-                {"turn_id": turn.turn_id, "position": position, "text": text}
+                {"turn_id": turn.turn_id, "position": position, "text": valid_text(text)}
                 for position, text in enumerate(texts)
             ],
         )

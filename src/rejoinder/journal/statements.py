@@ -53,6 +53,7 @@ INSERT_CONTENT = _insert_new(schema.contents)
 INSERT_TURN = Statement(_insert(schema.turns))
 INSERT_ANSWER = Statement(_insert(schema.answers))
 UPSERT_REPORT = _upsert(schema.role_reports)
+FORGET_REPORTS = Statement(sa.text("DELETE FROM role_reports WHERE seen_at < :before"))
 
 INSERT_PROMPT = Statement(
     sa.insert(schema.prompts).from_select(
