@@ -28,7 +28,7 @@ def new_id() -> str:
 
     Ids of one process sort in the order they were made, also within a millisecond.
     """
-    global _last_id  # noqa: PLW0603 - one order per process
+    global _last_id
     noise = int.from_bytes(os.urandom(10), "big")
     made = (time.time_ns() // 1_000_000 << 80) | noise
     with _id_lock:

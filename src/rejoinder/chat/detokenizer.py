@@ -13,6 +13,8 @@ from typing import Protocol
 
 from tokenizers import Tokenizer, decoders
 
+from rejoinder.chat.token_bytes import TokenBytes
+
 REPLACEMENT = "\ufffd"
 """What incomplete or invalid UTF-8 becomes."""
 _MOST_HELD = 16
@@ -38,7 +40,7 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
-        self._token_bytes = _TokenBytes(tokenizer, skip_special_tokens) if byte_level else None
+        self._token_bytes = _shown_bytes(tokenizer, skip_special_tokens) if byte_level else None
 
     def stream(self) -> IncrementalDetokenizer:
         """Return a detokenizer at the start of a sequence."""
@@ -47,42 +49,13 @@ class Detokenizer:
         return _WindowStream(self._tokenizer, self._skip_special_tokens)
 
 
-def _byte_of_char() -> dict[str, int]:
-    """Return the table of byte-level BPE: each byte is written as one printable character.
-
-    Printable Latin-1 bytes stand for themselves, the others for the code points from 256 up
-    (GPT-2, Radford et al. 2019).
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(256) if byte not in set(printable))
-    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-BYTE_OF_CHAR = _byte_of_char()
-"""The byte that each character of a byte-level vocabulary stands for."""
-
-
-class _TokenBytes(dict[int, bytes]):
-    """The bytes of each id of a byte-level tokenizer, filled on first use."""
-
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:  # noqa: FBT001
-        super().__init__()
-        self._tokenizer = tokenizer
-        if skip_special_tokens:
-            added = tokenizer.get_added_tokens_decoder()
-            self.update({id_: b"" for id_, token in added.items() if token.special})
-
-    def __missing__(self, id_: int) -> bytes:
-        token: str | None = self._tokenizer.id_to_token(id_)
-        if token is None:  # models have more rows than tokenizers have tokens
-            found = b""
-        elif all(char in BYTE_OF_CHAR for char in token):
-            found = bytes(BYTE_OF_CHAR[char] for char in token)
-        else:  # an added token: plain text
-            found = token.encode()
-        self[id_] = found
-        return found
+def _shown_bytes(tokenizer: Tokenizer, skip_special_tokens: bool) -> TokenBytes:  # noqa: FBT001
+    """Return the bytes that each id adds to a text; none for special tokens that are skipped."""
+    shown = TokenBytes(tokenizer)
+    if skip_special_tokens:
+        added = tokenizer.get_added_tokens_decoder()
+        shown.update({id_: b"" for id_, token in added.items() if token.special})
+    return shown
 
 
 class _ByteStream:
@@ -90,7 +63,7 @@ class _ByteStream:
 
     __slots__ = ("_decoder", "_token_bytes")
 
-    def __init__(self, token_bytes: _TokenBytes) -> None:
+    def __init__(self, token_bytes: TokenBytes) -> None:
         self._token_bytes = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 

@@ -1,4 +1,4 @@
-"""The bytes of single tokens, for clients that ask what was sampled token by token."""
+"""The bytes of single tokens: of which text is made, and which clients may ask for one by one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ import re
 
 from tokenizers import Tokenizer, decoders
 
-from rejoinder.chat.detokenizer import BYTE_OF_CHAR
-
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 """How SentencePiece vocabularies write a token that is one byte."""
+
+
+def _byte_of_char() -> dict[str, int]:
+    """Return the table of byte-level BPE: each byte is written as one printable character.
+
+    Printable Latin-1 bytes stand for themselves, the others for the code points from 256 up
+    (GPT-2, Radford et al. 2019).
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTE_OF_CHAR = _byte_of_char()
+"""The byte that each character of a byte-level vocabulary stands for."""
 
 
 class TokenBytes(dict[int, bytes]):
@@ -31,8 +45,8 @@ class TokenBytes(dict[int, bytes]):
 
     def _bytes_of(self, token: str) -> bytes:
         if self._byte_level:
-            if all(char in BYTE_OF_CHAR for char in token):
-                return bytes(BYTE_OF_CHAR[char] for char in token)
+            if all(char in _BYTE_OF_CHAR for char in token):
+                return bytes(_BYTE_OF_CHAR[char] for char in token)
             return token.encode()  # an added token: plain text
         byte = _BYTE_TOKEN.fullmatch(token)
         if byte:
