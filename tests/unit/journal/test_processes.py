@@ -24,12 +24,13 @@ def start(role: str, url: str) -> subprocess.Popen[str]:
 
 def killed_after(process: subprocess.Popen[str], seconds: float) -> list[list[str]]:
     """Let a process work for some time from its first line on, kill it, return its lines."""
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    time.sleep(seconds)
-    process.kill()
-    rest, _ = process.communicate(timeout=30)
-    whole = (first + rest).splitlines(keepends=True)
+    with process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(seconds)
+        process.kill()
+        # Not communicate(): it reads past what readline() has buffered, and would lose that.
+        whole = (first + process.stdout.read()).splitlines(keepends=True)
     return [line.split() for line in whole if line.endswith("\n")]
 
 
