@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from running import rejoinder
+from running import COMMAND, environment, rejoinder, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -74,3 +76,27 @@ def test_output_can_be_cut_off_by_its_reader(tmp_path: Path) -> None:
             check=False,
         )
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.model
+def test_a_demonstration_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    demo = subprocess.Popen(
+        [*COMMAND, "demo"],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        children = psutil.Process(demo.pid).children
+        wait_until(lambda: len(children()) >= 4, 60.0, lambda: "the roles were not started")
+        roles = children()
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert demo.returncode == 128 + signal.SIGTERM
+    assert psutil.wait_procs(roles, timeout=10)[1] == []
+    assert list(temporary.iterdir()) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -29,4 +31,10 @@ def demo(
     """
     from rejoinder.evaluation.demo import run_demo
 
+    signal.signal(signal.SIGTERM, _leave)
     run_demo(settings_of(ctx).config, seeds=range(seeds), output=output, keep=keep)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by an exception, so that roles are stopped and temporary data is deleted."""
+    raise SystemExit(128 + number)

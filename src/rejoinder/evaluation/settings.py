@@ -44,9 +44,6 @@ class DemoSettings:
     measure_at_once: int = 16
     batch_size: int = 16
     learning_rate: float = 3e-5
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    schedule_steps: int = 1000
-    """Where the schedule would reach zero."""
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.1
     kl_coefficient: float = 0.05
@@ -73,8 +70,6 @@ class DemoSettings:
             trainer=TrainerConfig(
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
-                schedule=self.schedule,
-                schedule_steps=self.schedule_steps,
                 betas=self.betas,
                 weight_decay=self.weight_decay,
                 lora=self.lora,

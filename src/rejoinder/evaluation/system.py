@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -29,9 +30,14 @@ async def with_system(
     Raises:
         RejoinderError: a role cannot start, or keeps ending.
     """
+    leaving = threading.Event()
     with LocalSystem(config) as system:
-        await asyncio.to_thread(system.start, say)
-        await asyncio.to_thread(system.wait_until_ready, say)
+        # Not in a thread: a cancelled start would go on behind our back and leave roles running.
+        system.start(say)
+        try:
+            await asyncio.to_thread(system.wait_until_ready, say, lambda: not leaving.is_set())
+        finally:
+            leaving.set()
         working = asyncio.ensure_future(work(system))
         watching = asyncio.create_task(_watch(system))
         try:

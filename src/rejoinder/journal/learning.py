@@ -38,9 +38,8 @@ def _word(document: Json) -> tuple[str, str]:
 def _training_word(document: Json) -> tuple[str, str]:
     samples, last = document["samples"], document["training"]["last"]
     trainer = _newest(document, "trainer")
-    failed = trainer["last_error_s"]
     since_step = None if last is None else last["ago_s"]
-    if failed is not None and (since_step is None or failed < since_step):
+    if _stands_in_the_way(trainer["last_error_s"], since_step, samples["full_s"]):
         return "stalled", f"trainer: {trainer['last_error']}"
     needed, ready = samples["needed"], samples["ready"]
     progress = f"{ready} of {needed if needed is not None else '?'} samples for the next step"
@@ -52,6 +51,18 @@ def _training_word(document: Json) -> tuple[str, str]:
     if since_step is not None and since_step < RECENT_S:
         return "learning", f"step {last['step']} was {since_step:.0f} s ago; {progress}"
     return "collecting", progress
+
+
+def _stands_in_the_way(
+    failed_s: float | None, since_step_s: float | None, full_s: float | None
+) -> bool:
+    """Whether the trainer's last error still matters: no step came after it, and one could have.
+
+    An error of long ago with a batch that is still filling was got over, or will show again.
+    """
+    if failed_s is None or (since_step_s is not None and since_step_s < failed_s):
+        return False
+    return failed_s < STALLED_S or full_s is not None
 
 
 def _judge_fault(document: Json) -> str | None:

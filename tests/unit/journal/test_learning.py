@@ -74,6 +74,19 @@ FAILED = dict(NO_SCORES, none=12)
             "trainer: out of memory",
         ),
         (
+            {"roles": [role("judge"), role("trainer", last_error="old", last_error_s=7200.0)]},
+            "collecting",
+            "3 of 16",
+        ),
+        (
+            {
+                "samples": {"ready": 16, "needed": 16, "full_s": 5.0},
+                "roles": [role("judge"), role("trainer", last_error="old", last_error_s=7200.0)],
+            },
+            "stalled",
+            "trainer: old",
+        ),
+        (
             {
                 "training": {"last": LAST, "next_step": 5},
                 "roles": [role("judge"), role("trainer", last_error="old", last_error_s=90.0)],
