@@ -53,6 +53,8 @@ class GatewayConfig(Section):
     max_queued: int = Field(1024, ge=1)
     """Requests in progress per worker in all; the next one gets 429."""
     request_timeout_s: float = Field(600.0, gt=0)
+    engine_wait_s: float = Field(30.0, ge=0)
+    """How long requests without a token wait for an engine that is away or starts again."""
     default_max_tokens: int = Field(512, ge=1)
     session_idle_s: float = Field(1800.0, gt=0)
     """A session without a request for so long is closed; a later match reopens it."""

@@ -184,7 +184,7 @@ async def running(
     tokenizer: ModelTokenizer, url: str, *, keys: str = "", **gateway: Any
 ) -> AsyncIterator[Running]:
     """Start a gateway and stop it."""
-    config = Config(gateway=GatewayConfig(**gateway))
+    config = Config(gateway=GatewayConfig(**{"engine_wait_s": 0.0, **gateway}))
     engine = ObedientEngine(tokenizer)
     with SqlJournal(url) as journal:
         ring = parse_keys(keys) if keys else KeyRing()

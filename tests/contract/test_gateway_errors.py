@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from gateway_kit import KEYS, user
+from gateway_kit import KEYS, Script, user
 
 from rejoinder.errors import (
     ContextLengthExceeded,
@@ -142,6 +142,27 @@ async def test_engine_errors_keep_status_and_code_also_before_a_stream(
         assert ("retry-after" in response.headers) == (status in (429, 503))
         (turn,) = g.turns()
         assert turn["state"] == "aborted"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_without_a_token_waits_for_an_engine_that_starts_again(gateway, stream):
+    async with gateway(engine_wait_s=20) as g:
+        g.engine.script = lambda _: Script(
+            "Paris", error=EngineUnavailable("loading") if len(g.engine.requests) < 3 else None
+        )
+        response = await g.chat(HELLO, stream=stream)
+        assert response.status_code == 200
+        (turn,) = g.turns()
+        assert turn["state"] == "waiting"
+        assert [request.request_id for request in g.engine.requests] == [turn["turn_id"]] * 3
+
+
+async def test_an_answer_that_has_begun_is_not_sampled_anew(gateway):
+    async with gateway(engine_wait_s=20) as g:
+        g.engine.say("Paris", error=EngineUnavailable("died"), error_after=2)
+        events = await g.events(HELLO)
+        assert events[-1].json["error"]["code"] == "engine_unavailable"
+        assert len(g.engine.requests) == 1
 
 
 async def test_too_long_a_prompt_gets_context_length_exceeded(gateway):

@@ -139,9 +139,12 @@ class ChatCompletions:
                 f"the messages have {len(job.prompt_ids)} tokens; this model's context of "
                 f"{service.context_length} tokens must also hold the answer: shorten the messages"
             )
-        limit_s = service.config.gateway.request_timeout_s - (time.perf_counter() - arrived)
+        config = service.config.gateway
+        limit_s = config.request_timeout_s - (time.perf_counter() - arrived)
         requests = _requests(job, limit_s)
-        async with Generation(service.engine, requests, receive, limit_s) as generation:
+        async with Generation(
+            service.engine, requests, receive, limit_s, config.engine_wait_s
+        ) as generation:
             reply = _Reply(service, job, generation, send)
             await (reply.stream() if job.body.stream else reply.whole())
         self._measure(job)

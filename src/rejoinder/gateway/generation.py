@@ -14,8 +14,11 @@ from contextlib import aclosing
 from starlette.types import Receive
 
 from rejoinder.engine.base import Engine, GenerateRequest, TokenChunk
-from rejoinder.errors import EngineError
+from rejoinder.errors import EngineError, EngineUnavailable
 from rejoinder.gateway.errors import timed_out
+
+RETRY_S = 0.25
+"""Between two tries to reach an engine that is away."""
 
 
 class ClientGone(Exception):
@@ -26,15 +29,24 @@ class Generation:
     """The answers of one request while they are sampled. Used as an async context manager.
 
     Leaving the context cancels what is still running and waits until the engine has been told.
+
+    An engine that is away, as one that is started again, is asked anew for ``engine_wait_s``: an
+    answer without a token may be sampled by whoever comes back, and its client need not know.
     """
 
     def __init__(
-        self, engine: Engine, requests: Sequence[GenerateRequest], receive: Receive, limit_s: float
+        self,
+        engine: Engine,
+        requests: Sequence[GenerateRequest],
+        receive: Receive,
+        limit_s: float,
+        engine_wait_s: float,
     ) -> None:
         self._engine = engine
         self._requests = requests
         self._receive = receive
         self._limit_s = limit_s
+        self._engine_wait_s = engine_wait_s
         self._ready: list[tuple[int, TokenChunk]] = []
         self._running = len(requests)
         self._failure: Exception | None = None
@@ -84,20 +96,33 @@ class Generation:
         self._pumps[choice].cancel()
 
     async def _pump(self, choice: int, request: GenerateRequest) -> None:
+        give_up = asyncio.get_running_loop().time() + self._engine_wait_s
         try:
-            finished = False
-            async with aclosing(self._engine.generate(request)) as stream:
-                async for chunk in stream:
-                    self._ready.append((choice, chunk))
-                    self._wake.set()
-                    finished = chunk.finish_reason is not None
-            if not finished:
-                raise EngineError("the engine ended an answer without a reason")  # noqa: TRY301
+            while not await self._sampled(choice, request, give_up):  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(RETRY_S)
         except Exception as error:  # noqa: BLE001 - whatever it is, ``burst`` raises it
             self._fail(error)
         finally:
             self._running -= 1
             self._wake.set()
+
+    async def _sampled(self, choice: int, request: GenerateRequest, give_up: float) -> bool:
+        """Move one answer from the engine; False: the engine is away and may come back."""
+        begun = finished = False
+        try:
+            async with aclosing(self._engine.generate(request)) as stream:
+                async for chunk in stream:
+                    self._ready.append((choice, chunk))
+                    self._wake.set()
+                    begun = True
+                    finished = chunk.finish_reason is not None
+        except EngineUnavailable:
+            if begun or asyncio.get_running_loop().time() + RETRY_S > give_up:
+                raise
+            return False
+        if not finished:
+            raise EngineError("the engine ended an answer without a reason")
+        return True
 
     async def _watch_client(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
