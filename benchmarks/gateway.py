@@ -3,6 +3,9 @@
 The engine is scripted and answers at once, so all time is the gateway's. Conversations have four
 turns, so linking, next states and the queue of the judge are part of the work. Every answered
 request must be a durable turn in the journal at the end, or the run fails.
+
+The whole is repeated with a new gateway each time. Figures are medians of the repeats, and the
+range of those that have a bar is given, for speed on a shared host changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import platform
 import random
 import statistics
 import time
@@ -27,6 +32,11 @@ CHAT = "/v1/chat/completions"
 CLIENTS = 64
 OPEN_RATE = 200.0
 TURNS = 4
+BARS = (
+    ("closed", "requests_per_s"),
+    ("streaming", "tokens_per_s"),
+    ("open", "overhead_p99_ms"),
+)
 TEXT = (
     "the quick brown fox jumps over a lazy dog while seventeen engineers discuss tokenizers and "
     "rendering of long agent histories with tools files tests errors and logs"
@@ -230,23 +240,62 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="seconds instead of a minute")
     parser.add_argument("--seconds", type=float, default=None, help="of each phase")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--prompt", type=int, nargs="*", default=[200, 10_000])
     options = parser.parse_args()
     seconds = options.seconds or (3.0 if options.quick else 10.0)
+    repeats = 1 if options.quick else options.repeats
     results = []
     for tokens in options.prompt:
-        with GatewayProcess(LONG_ANSWER, options.workers) as gateway:
-            result = uvloop.run(Measurement(gateway, seconds, tokens).run())
-            query = "SELECT count(*) FROM turns WHERE answered_at IS NOT NULL AND state <> 'open'"
-            result["durable"] = gateway.count(query)
-            linked = "SELECT count(*) FROM turns WHERE parent_id IS NOT NULL"
-            result["linked"] = gateway.count(linked)
-        print(json.dumps(result))
-        if result["durable"] != result["answered"]:
-            raise SystemExit(f"{result['answered']} answers, {result['durable']} durable turns")
-        results.append(result)
-    print(json.dumps({"benchmark": "gateway", "clients": CLIENTS, "results": results}))
+        runs = [repeat(options.workers, seconds, tokens) for _ in range(repeats)]
+        results.append(medians(runs) | {"ranges": ranges(runs)})
+        print(json.dumps(results[-1]))
+    print(
+        json.dumps(
+            {
+                "benchmark": "gateway",
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+                "clients": CLIENTS,
+                "workers": options.workers,
+                "repeats": repeats,
+                "results": results,
+            }
+        )
+    )
+
+
+def repeat(workers: int, seconds: float, tokens: int) -> dict[str, Any]:
+    """Run all phases once, and count what is in the journal then."""
+    with GatewayProcess(LONG_ANSWER, workers) as gateway:
+        result = uvloop.run(Measurement(gateway, seconds, tokens).run())
+        query = "SELECT count(*) FROM turns WHERE answered_at IS NOT NULL AND state <> 'open'"
+        result["durable"] = gateway.count(query)
+        linked = "SELECT count(*) FROM turns WHERE parent_id IS NOT NULL"
+        result["linked"] = gateway.count(linked)
+    print(json.dumps(result))
+    if result["durable"] != result["answered"]:
+        raise SystemExit(f"{result['answered']} answers, {result['durable']} durable turns")
+    return result
+
+
+def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return each figure's median."""
+    return {
+        name: medians([run[name] for run in runs])
+        if isinstance(value, dict)
+        else statistics.median(run[name] for run in runs)
+        for name, value in runs[0].items()
+    }
+
+
+def ranges(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Return lowest and highest of the figures that have a bar."""
+    found = {}
+    for phase, name in BARS:
+        values = [run[phase][name] for run in runs]
+        found[f"{phase}_{name}"] = [min(values), max(values)]
+    return found
 
 
 if __name__ == "__main__":
