@@ -6,9 +6,10 @@ of three updates, of all weights and of an adapter (which the engine merges and 
 not). Turns in flight while a version was taken up are reported apart: their keys and values are
 of the older version, so that their later tokens differ by more than arithmetic.
 
-    python benchmarks/logprob_parity.py [--turns 12] [--tokens 64]
+    python benchmarks/logprob_parity.py [--turns 12] [--tokens 64] [--dtype bfloat16]
 
-The last line is one JSON object; ``pass`` says whether every mean is at most 1e-4.
+The last line is one JSON object; ``pass`` says whether every mean is at most 1e-4, the
+bar for float32.
 """
 
 from __future__ import annotations
@@ -194,13 +195,16 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--model", default="embedded")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     arguments = parser.parse_args()
     results = {}
     for kind, settings in (
         ("full", TrainerConfig(learning_rate=1e-5)),
         ("lora", TrainerConfig(learning_rate=2e-4, lora=LoraConfig())),
     ):
-        config = Config(model=ModelConfig(path=arguments.model), trainer=settings)
+        model = ModelConfig(path=arguments.model, device=arguments.device, dtype=arguments.dtype)
+        config = Config(model=model, trainer=settings)
         results[kind] = asyncio.run(measure(config, arguments.turns, arguments.tokens))
     means = [
         figures["mean"]
@@ -213,6 +217,8 @@ def main() -> int:
         "benchmark": "logprob_parity",
         "machine": platform.processor() or platform.machine(),
         "torch": torch.__version__,
+        "device": arguments.device,
+        "dtype": arguments.dtype,
         "largest_mean": max(means),
         "bar": BAR,
         "pass": passed,

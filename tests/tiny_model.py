@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from rejoinder.engine.torch_engine.engine import TorchEngine
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import FinishReason, Sampling, WeightsKind
 
+DEVICE = torch.device(os.environ.get("REJOINDER_TEST_DEVICE", "cpu"))
+"""Where engines and trainers of tests compute; what they are compared with stays on the CPU."""
 POLICY = "default"
 CONTEXT = 256
 _SMALL = {
@@ -62,7 +65,7 @@ def source(path: Path, version: int = 0) -> VersionSource:
 @contextlib.asynccontextmanager
 async def torch_engine(path: Path, **settings: object) -> AsyncIterator[TorchEngine]:
     """Run an engine that serves the model in ``path`` as version 0."""
-    engine = TorchEngine(path, tiny_config(**settings), torch.float32, torch.device("cpu"))
+    engine = TorchEngine(path, tiny_config(**settings), torch.float32, DEVICE)
     try:
         await engine.load(source(path), live=True)
         yield engine

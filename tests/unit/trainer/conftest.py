@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 from rejoinder.config import Config
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.trainer import heartbeat
+from tiny_model import DEVICE
 
 from .tiny import POLICY, save_tiny_model
 from .train_story import TrainStory
@@ -53,7 +54,12 @@ def make_config(model_path: Path, tmp_path: Path) -> Callable[..., Config]:
         return Config.model_validate(
             {
                 "home": str(tmp_path / "home"),
-                "model": {"policy": POLICY, "path": str(model_path), "device": "cpu"},
+                "model": {
+                    "policy": POLICY,
+                    "path": str(model_path),
+                    "device": str(DEVICE),
+                    "dtype": "float32",
+                },
                 "journal": {"url": f"sqlite:///{tmp_path / 'journal.db'}"},
                 "trainer": settings | trainer,
             }
