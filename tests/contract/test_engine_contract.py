@@ -267,6 +267,16 @@ async def test_unloading_frees_a_version_but_never_the_live_one(engine: Engine, 
         await answer(engine, request(PROMPT, version=1))
 
 
+async def test_the_start_weights_are_never_freed_for_judges_need_them(
+    engine: Engine, models: list[Path]
+):
+    await engine.load(source(models[0], 0), live=False)
+    await engine.load(source(models[1], 1), live=True)
+    await engine.unload(POLICY, 0)
+    assert (await engine.info()).loaded == {POLICY: [0, 1]}
+    assert set((await answer(engine, request(PROMPT, version=0))).versions) == {0}
+
+
 async def test_a_closed_engine_is_unavailable(engine: Engine):
     await engine.close()
     with pytest.raises(EngineUnavailable) as caught:

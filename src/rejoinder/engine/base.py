@@ -156,7 +156,10 @@ class Engine(Protocol):
         ...
 
     async def unload(self, policy: str, version: int) -> None:
-        """Free a version that is not live. Unknown versions are no error."""
+        """Free a version that is neither live nor the start weights, which judges always need.
+
+        Others stay, and unknown versions are no error.
+        """
         ...
 
     async def close(self) -> None:

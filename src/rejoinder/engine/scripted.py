@@ -119,7 +119,7 @@ class ScriptedEngine:
 
     async def unload(self, policy: str, version: int) -> None:
         """See ``Engine.unload``."""
-        if self._live.get(policy) != version:
+        if version not in (self._live.get(policy), BASE_VERSION):
             self._sources.pop((policy, version), None)
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +19,7 @@ from rejoinder.chat.messages import BadMessages, for_template, normalise
 from rejoinder.chat.renderer import Renderer
 from rejoinder.config import EvaluationConfig
 from rejoinder.engine.base import Engine, GenerateRequest
-from rejoinder.errors import ConfigError
+from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.journal.base import PolicyVersion
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.policy.registry import version_sources
@@ -149,17 +150,23 @@ class Evaluator:
     def _evaluate(self, version: PolicyVersion) -> None:
         began = time.monotonic()
         try:
-            scores = asyncio.run(self._scores(version))
-        except Exception as error:  # noqa: BLE001 - of the engine or the user's scorer
+            mean, detail = self._result(asyncio.run(self._scores(version)), began)
+            self._journal.add_evaluation(
+                version.policy, version.version, self._set.name, mean, detail
+            )
+        except Exception as error:  # noqa: BLE001 - of the engine, the user's scorer, the journal
             log.warning("evaluation failed", version=version.version, error=str(error))
             self._journal.count("trainer", "evaluations", "failed")
             self._note_problem(f"version {version.version}: {error}")
             return
-        mean = sum(scores) / len(scores)
-        detail = {"scores": scores, "seconds": time.monotonic() - began}
-        self._journal.add_evaluation(version.policy, version.version, self._set.name, mean, detail)
         self._note_problem(None)
         log.info("evaluated", version=version.version, set=self._set.name, score=round(mean, 4))
+
+    def _result(self, scores: list[float], began: float) -> tuple[float, Json]:
+        mean = sum(scores) / len(scores)
+        if not math.isfinite(mean):
+            raise RejoinderError("the scorer gave a score that is not a finite number")
+        return mean, {"scores": scores, "seconds": time.monotonic() - began}
 
     async def _scores(self, version: PolicyVersion) -> list[float]:
         engine = self._connect()

@@ -14,7 +14,7 @@ import pytest
 from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.config import EvaluationConfig
 from rejoinder.engine.base import GenerateRequest, TokenChunk, VersionSource
-from rejoinder.errors import ConfigError, EngineError
+from rejoinder.errors import ConfigError, EngineError, JournalError
 from rejoinder.journal.base import PolicyVersion
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.trainer.evaluation import Evaluator, load_evaluation_set
@@ -26,6 +26,9 @@ def length(messages, answer):
 
 def broken(messages, answer):
     raise RuntimeError("no scorer today")
+
+def undefined(messages, answer):
+    return float("nan")
 
 not_callable = 3
 """
@@ -68,10 +71,13 @@ class FakeJournal:
     def __init__(self) -> None:
         self.evaluations: list[tuple[int, str, float, Json]] = []
         self.counts: list[tuple[str, str]] = []
+        self.error: Exception | None = None
 
     def add_evaluation(
         self, policy: str, version: int, name: str, score: float, detail: Json
     ) -> None:
+        if self.error is not None:
+            raise self.error
         self.evaluations.append((version, name, score, detail))
 
     def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:
@@ -174,19 +180,22 @@ def test_a_waiting_version_is_replaced_by_a_newer_one_and_counted(
     assert bench.journal.counts == [("evaluations", "replaced_by_newer")]
 
 
-@pytest.mark.parametrize("fault", ["engine", "scorer"])
+@pytest.mark.parametrize("fault", ["engine", "broken", "undefined", "journal"])
 def test_a_failure_is_counted_and_training_goes_on(
     settings: Callable[..., Any], tiny_tokenizer: ModelTokenizer, fault: str
 ) -> None:
-    config = settings(scorer="my_scorer:broken") if fault == "scorer" else settings()
+    by_scorer = fault in ("broken", "undefined")
+    config = settings(scorer=f"my_scorer:{fault}") if by_scorer else settings()
     bench = Bench(config, tiny_tokenizer)
     if fault == "engine":
         bench.engine.error = EngineError("no engine today")
+    if fault == "journal":
+        bench.journal.error = JournalError("no journal today")
     bench.evaluator.submit(version(2))
     bench.evaluator.close()
     assert bench.journal.evaluations == []  # never a mean over what is missing
     assert bench.journal.counts == [("evaluations", "failed")]
-    assert "today" in (bench.errors[0] or "")
+    assert ("not a finite" if fault == "undefined" else "today") in (bench.errors[0] or "")
     assert bench.engine.calls[-2:] == ["unload 2", "close"]
 
 

@@ -75,9 +75,9 @@ class Versions:
         return dropped
 
     def remove(self, policy: str, version: int) -> Weights | None:
-        """Drop a version that is not live; a live one stays until it is replaced."""
+        """Drop a version; a live one stays until it is replaced, the start weights for ever."""
         self._pinned.discard((policy, version))
-        if self._live.get(policy) == version:
+        if version in (self._live.get(policy), BASE_VERSION):
             return None
         return self._loaded.pop((policy, version), None)
 
