@@ -39,7 +39,7 @@ def gradients(backend: TorchBackend, turns: Sequence[SignalledTurn]) -> dict[str
     for _ in backend.accumulate(turns):
         pass
     model, _ = backend._loaded()
-    found = {name: w.grad.clone() for name, w in model.parameters.items() if w.grad is not None}
+    found = {name: w.grad.cpu().clone() for name, w in model.parameters.items() if w.grad is not None}
     backend.discard()
     return found
 
@@ -221,7 +221,7 @@ def test_saved_full_weights_are_a_plain_directory(
     backend.save_weights(tmp_path)
     plain = dict(load_plain(tmp_path).named_parameters())
     for name, weight in backend._loaded()[0].parameters.items():
-        assert torch.equal(weight, plain[name])
+        assert torch.equal(weight.cpu(), plain[name])
 
 
 def test_a_saved_adapter_is_one_of_peft(
