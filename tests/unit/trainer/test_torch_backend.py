@@ -39,7 +39,9 @@ def gradients(backend: TorchBackend, turns: Sequence[SignalledTurn]) -> dict[str
     for _ in backend.accumulate(turns):
         pass
     model, _ = backend._loaded()
-    found = {name: w.grad.cpu().clone() for name, w in model.parameters.items() if w.grad is not None}
+    found = {
+        name: w.grad.cpu().clone() for name, w in model.parameters.items() if w.grad is not None
+    }
     backend.discard()
     return found
 
