@@ -16,6 +16,7 @@ from rejoinder.journal.base import (
     PolicyVersion,
     SampleSpec,
     StepCommit,
+    StepSample,
     TrainSample,
 )
 from rejoinder.journal.sql import SqlJournal
@@ -179,9 +180,9 @@ class Story:
             "created_at": time.time(),
         }
         version = PolicyVersion(**{**fields, **changes})
-        ids = [sample.sample_id for sample in samples]
+        used = [StepSample(sample.sample_id, sample.reward) for sample in samples]
         metrics = {"loss": 0.5}
-        return StepCommit(lineage.lineage_id, lineage.next_step, version, ids, metrics, 1.0, 3.0)
+        return StepCommit(lineage.lineage_id, lineage.next_step, version, used, metrics, 1.0, 3.0)
 
     def train(self, limit: int = 100, **version: Any) -> StepCommit:
         """Take what is ready and commit a step with it."""

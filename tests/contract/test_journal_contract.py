@@ -629,6 +629,25 @@ def test_a_cancelled_sample_stops_the_step_that_holds_it(story: Story) -> None:
     assert story.count("steps") == 0
 
 
+def test_a_sample_scored_otherwise_stops_the_step_that_was_computed_from_it(story: Story) -> None:
+    turn = story.sample(1)
+    samples = story.take()
+    assert feedback(story, turn, -1) == "accepted"
+    with pytest.raises(JournalError, match="scored otherwise"):
+        story.commit(samples)
+    assert story.count("steps") == story.count("consumption") == 0
+    story.train()
+    assert story.rows("SELECT mean_score FROM steps") == [(-1.0,)]
+
+
+def test_the_same_score_from_a_person_stops_no_step(story: Story) -> None:
+    turn = story.sample(1)
+    samples = story.take()
+    assert feedback(story, turn, 1) == "accepted"
+    story.commit(samples)
+    assert story.count("consumption") == 1
+
+
 def test_a_trainer_without_the_lease_commits_nothing(story: Story) -> None:
     story.sample()
     old = story.journal.acquire_lease(LEASE, "trainer-1", ttl_s=-1)

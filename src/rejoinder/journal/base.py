@@ -326,13 +326,22 @@ class PolicyVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSample:
+    """A sample as a step used it."""
+
+    sample_id: str
+    reward: float | None
+    """What it was trained with; if a person has scored it otherwise since, the step is refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepCommit:
     """One training step, committed in one fenced transaction after its files are durable."""
 
     lineage_id: str
     step: int
     version: PolicyVersion
-    sample_ids: Sequence[str]
+    samples: Sequence[StepSample]
     metrics: Json
     started_at: float
     finished_at: float
@@ -376,8 +385,8 @@ class TrainJournal(Protocol):
 
         Raises:
             LeaseLost: the fence is not the lease's.
-            JournalError: a sample is consumed in the lineage already, was cancelled, or the
-                lineage was closed by a rollback; nothing has been written.
+            JournalError: a sample is consumed in the lineage already, was cancelled or scored
+                otherwise, or the lineage was closed by a rollback; nothing has been written.
         """
         ...
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import leasing
-from rejoinder.journal.base import Lineage, StepCommit, TrainSample
+from rejoinder.journal.base import Lineage, StepCommit, StepSample, TrainSample
 from rejoinder.journal.columns import (
     decode_ids,
     decode_logprobs,
@@ -153,18 +153,14 @@ def commit_step(connection: Connection, lease: str, fence: int, commit: StepComm
 
     Raises:
         LeaseLost: the fence is not the lease's.
-        JournalError: the lineage is closed, a sample is consumed or cancelled, or the version's
-            number is taken.
+        JournalError: the lineage is closed, a sample is consumed, cancelled or scored otherwise,
+            or the version's number is taken.
     """
     leasing.check(connection, lease, fence)
     _must_be_open(connection, commit.lineage_id)
-    _must_be_free(connection, commit.lineage_id, commit.sample_ids)
+    _must_be_unchanged(connection, commit.lineage_id, commit.samples)
     version = commit.version
-    rewards = connection.scalars(
-        sa.select(samples.c.reward).where(
-            samples.c.sample_id.in_(commit.sample_ids), samples.c.reward.is_not(None)
-        )
-    ).all()
+    rewards = [used.reward for used in commit.samples if used.reward is not None]
     insert_version(connection, version, commit.lineage_id, commit.step)
     taken = sa.select(steps.c.version).where(
         steps.c.lineage_id == commit.lineage_id,
@@ -179,28 +175,27 @@ def commit_step(connection: Connection, lease: str, fence: int, commit: StepComm
             version=version.version,
             lineage_id=commit.lineage_id,
             step=commit.step,
-            samples=len(commit.sample_ids),
+            samples=len(commit.samples),
             mean_score=sum(rewards) / len(rewards) if rewards else None,
             metrics=encode_json(commit.metrics),
             started_at=commit.started_at,
             finished_at=commit.finished_at,
         )
     )
-    if commit.sample_ids:
+    if commit.samples:
         connection.execute(
             sa.insert(consumption),
             [
                 {
                     "lineage_id": commit.lineage_id,
-                    "sample_id": sample_id,
+                    "sample_id": used.sample_id,
                     "version": version.version,
                 }
-                for sample_id in commit.sample_ids
+                for used in commit.samples
             ],
         )
-    connection.execute(
-        sa.update(samples).where(samples.c.sample_id.in_(commit.sample_ids)).values(queued=0)
-    )
+    used_ids = [used.sample_id for used in commit.samples]
+    connection.execute(sa.update(samples).where(samples.c.sample_id.in_(used_ids)).values(queued=0))
     make_live(connection, version.policy, version.version, VersionState.RETIRED)
 
 
@@ -269,16 +264,27 @@ def _must_be_open(connection: Connection, lineage_id: str) -> None:
         raise JournalError("the lineage was closed by a rollback: ask for the current lineage")
 
 
-def _must_be_free(connection: Connection, lineage_id: str, sample_ids: Sequence[str]) -> None:
-    if len(set(sample_ids)) != len(sample_ids):
+def _must_be_unchanged(connection: Connection, lineage_id: str, used: Sequence[StepSample]) -> None:
+    """Refuse a step whose samples are no longer what it was computed from.
+
+    A person's score may come while the step's files are written: it was accepted, so it counts.
+    """
+    trained = {one.sample_id: one.reward for one in used}
+    if len(trained) != len(used):
         raise JournalError("a sample is named twice in one step")
-    consumed = consumed_of(connection, lineage_id, sample_ids)
+    consumed = consumed_of(connection, lineage_id, list(trained))
     if consumed:
         raise JournalError(f"{len(consumed)} samples of the step are consumed in the lineage")
-    good = connection.execute(
-        sa.select(sa.func.count())
-        .select_from(samples)
-        .where(samples.c.sample_id.in_(sample_ids), samples.c.fate.is_(None))
-    ).scalar_one()
-    if good != len(sample_ids):
-        raise JournalError(f"{len(sample_ids) - good} samples of the step were cancelled")
+    rewards = {
+        row.sample_id: row.reward
+        for row in connection.execute(
+            sa.select(samples.c.sample_id, samples.c.reward).where(
+                samples.c.sample_id.in_(list(trained)), samples.c.fate.is_(None)
+            )
+        )
+    }
+    if len(rewards) != len(trained):
+        raise JournalError(f"{len(trained) - len(rewards)} samples of the step were cancelled")
+    rescored = sum(rewards[sample_id] != reward for sample_id, reward in trained.items())
+    if rescored:
+        raise JournalError(f"{rescored} samples of the step were scored otherwise meanwhile")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from rejoinder.errors import JournalError, LeaseLost
-from rejoinder.journal.base import Lineage, PolicyVersion, StepCommit, TrainJournal
+from rejoinder.journal.base import Lineage, PolicyVersion, StepCommit, StepSample, TrainJournal
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer.base import TrainerBackend
@@ -61,7 +61,7 @@ class Publisher:
             lineage_id=run.lineage.lineage_id,
             step=run.lineage.next_step,
             version=version,
-            sample_ids=[sample.sample_id for sample in prepared.samples],
+            samples=[StepSample(one.sample_id, one.reward) for one in prepared.samples],
             metrics=metrics,
             started_at=started_at,
             finished_at=time.time(),

@@ -37,7 +37,7 @@ def converse(story: Story) -> None:
             if story.journal.commit_judgement(task, judgement(1), SampleSpec(1.0), None):
                 say("verdict", task.turn_id)
         commit = story.commit(story.take(3), fence=fence)
-        say("step", commit.version.version, *commit.sample_ids)
+        say("step", commit.version.version, *(used.sample_id for used in commit.samples))
 
 
 def judge(story: Story, owner: str) -> None:

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -341,6 +342,28 @@ def test_a_step_that_the_journal_refuses_is_as_if_it_had_crashed(
     assert trainer.backend.loads == [(0, 0), (0, 0)]
     assert len(trainer.backend.learned) == 4
     assert story.steps() == [(1, 1, 4)]
+
+
+def test_a_person_s_score_while_the_files_are_written_counts(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = story.add_samples(4)  # rewards -1, 1, -1, 1
+    trainer = make_trainer()
+    save = trainer.backend.save_weights
+    outcomes: list[str] = []
+
+    def score_and_save(directory: Path) -> None:
+        if not outcomes:
+            scored = story.journal.add_feedback(SCOPE, turns[0].completion_id, 0, 1, None)
+            outcomes.append(scored.result(9).outcome)
+        save(directory)
+
+    monkeypatch.setattr(trainer.backend, "save_weights", score_and_save)
+    trainer.train(1)
+    assert outcomes == ["accepted"]
+    assert story.versions()[1].metrics["reward_mean"] == pytest.approx(0.5)
+    assert story.counters()["abandoned_steps"] == {"refused": 1}
+    assert len(trainer.backend.learned) == 4
 
 
 def test_a_skipped_step_is_counted_and_its_samples_are_used_up(
