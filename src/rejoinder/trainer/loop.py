@@ -19,9 +19,9 @@ from rejoinder.models.cores import share_cores
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer.checks import check_training
 from rejoinder.trainer.evaluation import Evaluator
-from rejoinder.trainer.heartbeat import Heartbeat
+from rejoinder.trainer.heartbeat import ROLE, Heartbeat
 from rejoinder.trainer.progress import StepProgress
-from rejoinder.trainer.trackers import EXTERNAL, build_trackers
+from rejoinder.trainer.trackers import EXTERNAL, Trackers, build_trackers
 from rejoinder.trainer.training import BF16_ALARM, FP32_ALARM, Surroundings, TrainingLoop
 
 log = structlog.get_logger(__name__)
@@ -62,9 +62,11 @@ def _train(
     check_training(config.trainer, algorithm, behaviour_logprobs=True)
     policy = config.model.policy
     with contextlib.ExitStack() as stack:
-        trackers = build_trackers(config.trainer.trackers, config.home_path, policy)
-        for tracker in trackers:
-            stack.callback(tracker.close)
+        trackers = Trackers(
+            build_trackers(config.trainer.trackers, config.home_path, policy),
+            lambda name: journal.count(ROLE, "tracker_failures", name),
+        )
+        stack.callback(trackers.close)
         evaluator = _build_evaluator(
             config, journal, lambda problem: heartbeat.note(evaluation_problem=problem)
         )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
+
 from rejoinder.errors import ConfigError
+
+log = structlog.get_logger(__name__)
 
 _PROJECT = "rejoinder"
 _PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
@@ -18,8 +22,8 @@ EXTERNAL = frozenset({"wandb"})
 class Tracker(Protocol):
     """Keeps the figures of steps."""
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Keep a step's figures."""
+    def log(self, version: int, metrics: Mapping[str, float]) -> None:
+        """Keep the figures of the step that made a version; steps count anew after a rewind."""
         ...
 
     def close(self) -> None:
@@ -27,7 +31,49 @@ class Tracker(Protocol):
         ...
 
 
-def build_trackers(names: Sequence[str], home: Path, run: str) -> list[Tracker]:
+class Trackers:
+    """All trackers of a run. One that fails costs its figures, never a step that is committed."""
+
+    def __init__(
+        self,
+        trackers: Mapping[str, Tracker],
+        on_failure: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        """Take trackers by their names; ``on_failure`` gets the name of one that failed."""
+        self._trackers = dict(trackers)
+        self._on_failure = on_failure
+
+    def log(self, version: int, metrics: Mapping[str, float]) -> str | None:
+        """Tell every tracker of a step; returns what went wrong, if anything did."""
+        return self._each(lambda tracker: tracker.log(version, metrics))
+
+    def close(self) -> None:
+        """Let every tracker write what is left."""
+        self._each(lambda tracker: tracker.close())
+
+    def _each(self, action: Callable[[Tracker], None]) -> str | None:
+        problems = []
+        for name, tracker in self._trackers.items():
+            try:
+                action(tracker)
+            except Exception as error:  # noqa: BLE001 - another package's code: anything may come
+                log.warning("a tracker failed", tracker=name, error=repr(error))
+                self._on_failure(name)
+                problems.append(f"{name}: {type(error).__name__}: {error}")
+        return "; ".join(problems) or None
+
+
+def missing_packages(names: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each tracker of ``trainer.trackers`` that is not installed."""
+    for name in names:
+        if importlib.util.find_spec(_PACKAGES[name]) is None:
+            yield (
+                f"trainer.trackers: {name} is not installed: run `pip install 'rejoinder[{name}]'`,"
+                " or take it out of the list"
+            )
+
+
+def build_trackers(names: Sequence[str], home: Path, run: str) -> dict[str, Tracker]:
     """Start trackers.
 
     Args:
@@ -38,13 +84,9 @@ def build_trackers(names: Sequence[str], home: Path, run: str) -> list[Tracker]:
     Raises:
         ConfigError: one is not installed.
     """
-    for name in names:
-        if importlib.util.find_spec(_PACKAGES[name]) is None:
-            raise ConfigError(
-                f"trainer.trackers: {name} is not installed: run `pip install 'rejoinder[{name}]'`,"
-                " or take it out of the list"
-            )
-    return [_build(name, home, run) for name in names]
+    for missing in missing_packages(names):
+        raise ConfigError(missing)
+    return {name: _build(name, home, run) for name in names}
 
 
 def _build(name: str, home: Path, run: str) -> Tracker:
@@ -65,9 +107,9 @@ class _TensorBoard:
 
         self._writer: Any = SummaryWriter(str(directory))
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+    def log(self, version: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
+            self._writer.add_scalar(name, value, version)
 
     def close(self) -> None:
         self._writer.close()
@@ -79,8 +121,8 @@ class _Run:
     def __init__(self, run: Any) -> None:
         self._run = run
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
+    def log(self, version: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=version)
 
     def close(self) -> None:
         self._run.finish()

@@ -11,8 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -31,7 +30,7 @@ from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.publish import Publisher, Run
 from rejoinder.trainer.recovery import resume
 from rejoinder.trainer.step import PreparedStep, prepare_step, step_metrics, steps_to_head
-from rejoinder.trainer.trackers import Tracker
+from rejoinder.trainer.trackers import Trackers
 from rejoinder.types import BASE_VERSION
 
 log = structlog.get_logger(__name__)
@@ -56,7 +55,7 @@ class Surroundings:
 
     heartbeat: Heartbeat
     progress: StepProgress
-    trackers: Sequence[Tracker] = ()
+    trackers: Trackers = field(default_factory=lambda: Trackers({}))
     evaluator: Evaluator | None = None
 
 
@@ -178,10 +177,10 @@ class TrainingLoop:
             self._journal.count(ROLE, "abandoned_steps", "refused")
             run.is_current = False
             return
-        self._tell(run, prepared, figures, metrics)
         self._registry.apply_retention(
             run.lineage, self._config.keep_versions, self._config.keep_checkpoints
         )
+        self._tell(run, prepared, figures, metrics)
 
     def _take(self, run: Run) -> list[TrainSample]:
         config = self._config
@@ -254,8 +253,8 @@ class TrainingLoop:
             alarms=self._alarms(metrics) or None,
         )
         self._around.progress.finished(step, run.head.version, metrics)
-        for tracker in self._around.trackers:
-            tracker.log(step, metrics)
+        problem = self._around.trackers.log(run.head.version, metrics)
+        self._around.heartbeat.note(tracker_problem=problem)
         if self._around.evaluator is not None:
             self._around.evaluator.submit(run.head)
 

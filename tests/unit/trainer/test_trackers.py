@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from rejoinder.errors import ConfigError
-from rejoinder.trainer.trackers import build_trackers
+from rejoinder.trainer.trackers import Trackers, build_trackers
 
 
 def test_a_tracker_that_is_not_installed_says_how_to_install_it(
@@ -23,7 +24,7 @@ def test_a_tracker_that_is_not_installed_says_how_to_install_it(
 
 
 def test_none_are_built_where_none_are_named(tmp_path: Path) -> None:
-    assert build_trackers((), tmp_path, "run") == []
+    assert build_trackers((), tmp_path, "run") == {}
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
@@ -37,7 +38,7 @@ def test_a_run_gets_each_step_with_its_number(
     module = SimpleNamespace(init=lambda **settings: calls.append(settings) or run)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setitem(sys.modules, name, module)
-    (tracker,) = build_trackers((name,), tmp_path, "default")
+    tracker = build_trackers((name,), tmp_path, "default")[name]
     tracker.log(3, {"loss": 0.5})
     tracker.close()
     assert calls[0]["project"] == "rejoinder"
@@ -48,7 +49,37 @@ def test_a_run_gets_each_step_with_its_number(
     importlib.util.find_spec("tensorboard") is None, reason="tensorboard is optional"
 )
 def test_tensorboard_writes_its_files(tmp_path: Path) -> None:
-    (tracker,) = build_trackers(("tensorboard",), tmp_path, "default")
+    tracker = build_trackers(("tensorboard",), tmp_path, "default")["tensorboard"]
     tracker.log(1, {"loss": 0.5})
     tracker.close()
     assert list((tmp_path / "tensorboard" / "default").iterdir())
+
+
+class Keeping:
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def log(self, version: int, metrics: Mapping[str, float]) -> None:
+        self.kept.append((version, metrics))
+
+    def close(self) -> None:
+        self.kept.append("end")
+
+
+class Failing(Keeping):
+    def log(self, version: int, metrics: Mapping[str, float]) -> None:
+        raise OSError("disk full")
+
+    def close(self) -> None:
+        raise ConnectionError("gone")
+
+
+def test_a_tracker_that_fails_is_counted_and_the_others_are_told() -> None:
+    failed: list[str] = []
+    keeping = Keeping()
+    trackers = Trackers({"wandb": Failing(), "trackio": keeping}, failed.append)
+    assert trackers.log(3, {"loss": 0.5}) == "wandb: OSError: disk full"
+    trackers.close()
+    assert keeping.kept == [(3, {"loss": 0.5}), "end"]
+    assert failed == ["wandb", "wandb"]
+    assert Trackers({"trackio": keeping}).log(4, {}) is None

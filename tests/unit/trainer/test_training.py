@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rejoinder.trainer.base import StepFigures
 from rejoinder.trainer.heartbeat import Heartbeat
 from rejoinder.trainer.loop import run_trainer
 from rejoinder.trainer.progress import StepProgress
+from rejoinder.trainer.trackers import Trackers
 from rejoinder.trainer.training import Surroundings, TrainingLoop
 from rejoinder.types import VersionRun
 
@@ -40,6 +41,7 @@ class Trainer:
         self.story = story
         self.backend = FakeBackend()
         self.files = PolicyFiles(config.versions_path, POLICY)
+        self.trackers = Trackers({})
         self.failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -72,7 +74,7 @@ class Trainer:
                     self.config.trainer,
                     POLICY,
                     self.files,
-                    Surroundings(heartbeat, progress),
+                    Surroundings(heartbeat, progress, self.trackers),
                 ).run(self._stop)
         except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
             self.failure = error
@@ -414,6 +416,33 @@ def test_different_logprobs_of_engine_and_trainer_raise_an_alarm(
     assert "0.4" in report.detail["alarms"][0]
     assert report.last_error is not None
     assert "different log-probabilities" in report.last_error
+
+
+def test_a_tracker_that_fails_stops_no_training_and_is_no_error(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    told: list[tuple[int, bool]] = []
+    trainer = make_trainer(checkpoint_every=1, keep_checkpoints=1)
+
+    class Full:
+        def log(self, version: int, metrics: Mapping[str, float]) -> None:
+            # Retention comes first: what a tracker does cannot keep it from deleting.
+            told.append((version, trainer.files.checkpoints() == [version]))
+            raise OSError("disk full")
+
+        def close(self) -> None: ...
+
+    trainer.trackers = Trackers({"wandb": Full()})
+    story.add_samples(8)
+    trainer.train(2)
+    shutil.rmtree(trainer.files.checkpoint(2))  # as after a crash: back to the start
+    trainer.until(lambda: len(told) == 4)
+    trainer.stop()
+    assert told == [(1, True), (2, True), (3, True), (4, True)]
+    assert [step for step, _, _ in story.steps()] == [1, 2]
+    (report,) = [one for one in story.journal.reports() if one.role == "trainer"]
+    assert report.detail["tracker_problem"] == "wandb: OSError: disk full"
+    assert report.last_error is None
 
 
 def test_only_one_trainer_trains(
