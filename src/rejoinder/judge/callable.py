@@ -12,7 +12,8 @@ from typing import TypeAlias, cast
 from rejoinder.config import CallableJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.base import JudgeSetting, fingerprint_of
-from rejoinder.judge.voting import failed_vote, verdict
+from rejoinder.judge.threads import DaemonThreads, ThreadsExhausted
+from rejoinder.judge.voting import BUSY, failed_vote, verdict
 from rejoinder.types import Judgement, Message, Vote
 
 Scorer: TypeAlias = Callable[
@@ -21,12 +22,22 @@ Scorer: TypeAlias = Callable[
 """(context, answer, next state) -> -1, 0, 1, or None for *no verdict*; may be ``async``."""
 
 
-class CallableJudge:
-    """One vote of ``scorer``. An exception or another value is a failed vote. See ``Judge``."""
+_MOST_STUCK = 8
+"""Calls that may hang beyond those at work; with more, judging waits and says so."""
 
-    def __init__(self, scorer: Scorer, name: str, timeout_s: float) -> None:
+
+class CallableJudge:
+    """One vote of ``scorer``. An exception or another value is a failed vote. See ``Judge``.
+
+    A call that outlives its time-out cannot be ended and keeps its thread. When such calls hold
+    all threads, nothing more is called until one returns: the vote is ``busy``, no attempt is lost.
+    """
+
+    def __init__(self, scorer: Scorer, name: str, timeout_s: float, concurrency: int = 1) -> None:
         self._scorer = scorer
+        self._name = name
         self._timeout_s = timeout_s
+        self._threads = DaemonThreads(concurrency + _MOST_STUCK)
         self._fingerprint = fingerprint_of("callable", target=name, source=_source(scorer))
 
     @property
@@ -49,9 +60,11 @@ class CallableJudge:
         try:
             async with asyncio.timeout(self._timeout_s):
                 # In a thread: a plain function may block, and the loop must keep its heartbeat.
-                value = await asyncio.to_thread(self._scorer, context, answer, next_state)
+                value = await self._threads.call(self._scorer, context, answer, next_state)
                 if inspect.isawaitable(value):
                     value = await value
+        except ThreadsExhausted:
+            return failed_vote(BUSY, self._stuck())
         except TimeoutError:
             return failed_vote("timeout", f"no score within {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - foreign code; whatever it raises is no verdict
@@ -61,6 +74,12 @@ class CallableJudge:
         if isinstance(value, bool) or value not in (-1, 0, 1):
             return failed_vote("bad_score", f"{value!r} is none of -1, 0, 1")
         return Vote(int(value))
+
+    def _stuck(self) -> str:
+        return (
+            f"{self._threads.running} calls of {self._name} have not returned; end what they wait "
+            "for, or give the function time-outs of its own and restart the judge"
+        )
 
     async def check(self) -> None:
         """The function was imported when the judge was built."""
@@ -91,4 +110,6 @@ def build(setting: JudgeSetting) -> CallableJudge:
         raise ConfigError(f"judge.target: cannot import {config.target}: {error}") from error
     if not callable(scorer):
         raise ConfigError(f"judge.target: {config.target} is not callable")
-    return CallableJudge(cast("Scorer", scorer), config.target, config.timeout_s)
+    return CallableJudge(
+        cast("Scorer", scorer), config.target, config.timeout_s, config.concurrency
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -23,6 +24,8 @@ from rejoinder.judge.voting import (
 from rejoinder.types import Fate, Judgement
 
 _log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 ROLE = "judge"
 _POLL_S = 0.1
@@ -84,6 +87,8 @@ class JudgeLoop:
         self._instance = f"{ROLE}-{os.getpid()}"
         self._running: set[asyncio.Task[None]] = set()
         self._status = _Status(external)
+        # The journal's own threads: a judge that fills the event loop's must not stop the commits.
+        self._threads = ThreadPoolExecutor(limits.concurrency + 1, "judge-journal")
         self._pause_s = 0.0
         self._paused_until = 0.0
 
@@ -97,6 +102,7 @@ class JudgeLoop:
                     await self._wait(stop)
         finally:
             await _cancel({*self._running, reporter})
+            self._threads.shutdown()  # a commit under way still ends
             self._report("stopped")
 
     def report_start(self, state: str, error: str | None = None) -> None:
@@ -111,11 +117,14 @@ class JudgeLoop:
         room = (1 if self._pause_s else self._limits.concurrency) - len(self._running)
         if room <= 0:
             return False
-        tasks = await asyncio.to_thread(
-            self._journal.claim_judging, self._instance, room, self._limits.lease_s
+        tasks = await self._in_thread(
+            lambda: self._journal.claim_judging(self._instance, room, self._limits.lease_s)
         )
         self._running.update(asyncio.create_task(self._handle(task)) for task in tasks)
         return bool(tasks)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _wait(self, stop: asyncio.Event) -> None:
         """Wait a moment, but no longer than until a job ends or the loop is stopped."""
@@ -137,7 +146,7 @@ class JudgeLoop:
         except asyncio.CancelledError:
             self._journal.retry_judging(task, 0.0, "the judge was stopped", counts=False)
             raise
-        await asyncio.to_thread(self._settle, task, judgement)
+        await self._in_thread(lambda: self._settle(task, judgement))
 
     async def _judge_within_deadline(self, task: JudgeTask) -> Judgement:
         try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -13,7 +16,7 @@ from judge_fakes import assistant, user
 from rejoinder.config import CallableJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.callable import CallableJudge, build
-from rejoinder.judge.voting import failure_code
+from rejoinder.judge.voting import failure_code, nothing_was_tried
 from rejoinder.types import Fate, Judgement
 
 
@@ -65,6 +68,50 @@ async def test_other_values_are_failed_votes(value: object) -> None:
 async def test_a_function_that_hangs_is_a_failed_vote_and_blocks_nobody() -> None:
     judgement = await judged(lambda *_: time.sleep(0.3), timeout_s=0.02)
     assert failure_code(judgement.votes[0]) == "timeout"
+
+
+async def test_regression_calls_that_never_return_leave_the_event_loops_threads_alone() -> None:
+    gate = threading.Event()
+    judge = CallableJudge(lambda *_: gate.wait() and 1, "m:f", 0.01, concurrency=1)
+    votes = []
+    try:
+        for _ in range(60):  # more than the event loop has threads
+            outcome = await judge.judge([user("q")], assistant("a"), [user("r")])
+            votes.append(outcome.votes[0])
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 10) == "free"
+    finally:
+        gate.set()
+    assert {failure_code(vote) for vote in votes} == {"timeout", "busy"}
+    assert nothing_was_tried(outcome)
+    assert re.search(r"\d+ calls of m:f have not returned", votes[-1].reason)
+
+
+async def test_a_judge_with_hanging_calls_goes_on_when_they_return() -> None:
+    gate = threading.Event()
+    judge = CallableJudge(lambda *_: gate.wait() and 1, "m:f", 0.01)
+    turn = ([user("q")], assistant("a"), [user("r")])
+    while failure_code((await judge.judge(*turn)).votes[0]) != "busy":
+        pass
+    gate.set()
+    async with asyncio.timeout(10):
+        while (await judge.judge(*turn)).score != 1:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_function_that_exits_is_a_failed_vote_and_does_not_end_the_judge() -> None:
+    judgement = await judged(lambda *_: sys.exit(3))
+    assert judgement.votes[0].reason == "exception: RuntimeError: SystemExit(3)"
+
+
+def test_regression_a_process_ends_while_a_call_still_hangs() -> None:
+    program = """
+import asyncio, threading
+from rejoinder.judge.callable import CallableJudge
+from rejoinder.types import Message
+judge = CallableJudge(lambda *_: threading.Event().wait(), "m:f", 0.01)
+asyncio.run(judge.judge([], Message("assistant", "a"), [Message("user", "r")]))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_the_fingerprint_changes_with_the_functions_source() -> None:

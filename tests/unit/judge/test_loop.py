@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from judge_fakes import TIMED_OUT, UNREACHABLE, FakeJournal, FakeJudge, judgement
 from rejoinder.journal.base import SampleSpec
 from rejoinder.judge import loop as loop_module
+from rejoinder.judge.callable import CallableJudge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.types import Fate, Judgement, Vote
 
@@ -151,6 +154,31 @@ async def test_a_judgement_that_takes_too_long_is_a_failed_attempt() -> None:
         await until(lambda: journal.commits)
     assert journal.commits[0][3] is Fate.JUDGE_FAILED
     assert journal.counts == {("failed_calls", "timeout"): 3}
+
+
+async def test_regression_a_judge_that_fills_the_event_loops_threads_stops_no_commit() -> None:
+    gate, journal = threading.Event(), FakeJournal(jobs=2)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    stuck = asyncio.create_task(asyncio.to_thread(gate.wait))
+    try:
+        async with working(journal, FakeJudge(judgement(1))):
+            await until(lambda: len(journal.commits) == 2)
+    finally:
+        gate.set()
+        await stuck
+
+
+async def test_a_judge_that_is_full_says_so_and_uses_up_no_attempt() -> None:
+    journal, gate = FakeJournal(jobs=12), threading.Event()
+    hanging = CallableJudge(lambda *_: gate.wait() and 1, "m:f", 0.005, concurrency=2)
+    try:
+        async with working(journal, hanging):
+            await until(lambda: journal.counts["failed_calls", "busy"])
+            await until(lambda: journal.heartbeats[-1].state == "waiting")
+            assert "calls of m:f have not returned" in str(journal.heartbeats[-1].last_error)
+    finally:
+        gate.set()
+    assert [(after, counts) for _, after, counts in journal.retries][-1] == (0.0, False)
 
 
 async def test_a_commit_that_came_too_late_is_counted() -> None:
