@@ -26,6 +26,8 @@ class Binary:
         """A clear verdict makes a sample; a neutral one says nothing of any token."""
         if judgement.score is None:
             raise ValueError("a judgement without a score is no verdict and makes no sample")
+        if judgement.score not in (-1, 0, 1):
+            raise ValueError(f"the score {judgement.score!r} is none of -1, 0, 1")
         if judgement.score == 0:
             return Fate.NEUTRAL
         return SampleSpec(reward=float(judgement.score))

@@ -19,6 +19,7 @@ from rejoinder.judge.voting import (
     failed_vote,
     failure_code,
     failures,
+    malformed,
     nothing_was_tried,
 )
 from rejoinder.types import Fate, Judgement
@@ -151,7 +152,10 @@ class JudgeLoop:
     async def _judge_within_deadline(self, task: JudgeTask) -> Judgement:
         try:
             async with asyncio.timeout(self._limits.deadline_s):
-                return await self._judge.judge(task.context, task.answer, task.next_state)
+                judgement = await self._judge.judge(task.context, task.answer, task.next_state)
+            vote = malformed(judgement)
+            if vote is None:
+                return judgement
         except TimeoutError:
             vote = failed_vote("timeout", f"no judgement in {self._limits.deadline_s:g} s")
         except Exception as error:  # noqa: BLE001 - a judge of another package; it is no verdict

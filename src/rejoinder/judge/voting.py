@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -21,6 +22,32 @@ def failed_vote(code: str, detail: str = "") -> Vote:
 def failure_code(vote: Vote) -> str:
     """Return the countable part of a failed vote's reason."""
     return vote.reason.partition(":")[0]
+
+
+def malformed(judgement: object) -> Vote | None:
+    """Return a failed vote for what breaks ``Judgement``'s rules; None for a sound judgement.
+
+    A judge of another package may return anything, and what it returns is stored and learnt from.
+    """
+    if not isinstance(judgement, Judgement):
+        return failed_vote("bad_judgement", f"a {type(judgement).__name__} is no Judgement")
+    score, why, votes = judgement.score, judgement.why, judgement.votes
+    if not isinstance(votes, tuple | list) or not all(map(_sound, votes)):
+        return failed_vote("bad_judgement", "votes must be a tuple of Vote with texts as reasons")
+    for value in (score, *(vote.score for vote in votes)):
+        if value is not None and (type(value) is not int or value not in (-1, 0, 1)):
+            return failed_vote("bad_score", f"{value!r} is none of -1, 0, 1, None")
+    if not (isinstance(why, Fate) if score is None else why is None):
+        return failed_vote("bad_score", f"score {score!r} with why {why!r}: set exactly one")
+    if not isinstance(judgement.fingerprint, str):
+        return failed_vote("bad_judgement", f"the fingerprint {judgement.fingerprint!r} is no text")
+    if not isinstance(judgement.seconds, int | float) or not math.isfinite(judgement.seconds):
+        return failed_vote("bad_judgement", f"seconds {judgement.seconds!r} is no finite number")
+    return None
+
+
+def _sound(vote: object) -> bool:
+    return isinstance(vote, Vote) and isinstance(vote.reason, str)
 
 
 def failures(judgement: Judgement) -> list[Vote]:

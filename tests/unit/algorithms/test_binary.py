@@ -36,6 +36,11 @@ def test_a_clear_verdict_makes_a_sample_with_its_score(score: int) -> None:
     assert Binary().sample_spec(judgement(score)) == SampleSpec(reward=float(score))
 
 
+def test_regression_a_score_outside_the_three_makes_no_sample() -> None:
+    with pytest.raises(ValueError, match="none of -1, 0, 1"):
+        Binary().sample_spec(judgement(2))
+
+
 def test_a_neutral_verdict_makes_no_sample_and_says_why() -> None:
     assert Binary().sample_spec(judgement(0)) is Fate.NEUTRAL
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -145,6 +146,34 @@ async def test_a_judge_that_raises_has_failed_and_the_loop_goes_on() -> None:
     async with working(journal, judge, concurrency=1):
         await until(lambda: len(journal.commits) == 2)
     assert journal.counts == {("failed_calls", "exception"): 1}
+
+
+@pytest.mark.parametrize(
+    ("returned", "code"),
+    [
+        (Judgement(2, (Vote(2),), "fake-1"), "bad_score"),
+        (Judgement(True, (Vote(1),), "fake-1"), "bad_score"),
+        (Judgement(1, (Vote(7),), "fake-1"), "bad_score"),
+        (Judgement(1, (Vote(1),), "fake-1", Fate.JUDGE_UNSURE), "bad_score"),
+        (Judgement(1, (Vote(1),), "fake-1", "fine"), "bad_score"),
+        (Judgement(None, (Vote(None),), "fake-1"), "bad_score"),
+        (Judgement(1, (1,), "fake-1"), "bad_judgement"),
+        (Judgement(1, 1, "fake-1"), "bad_judgement"),
+        (Judgement(1, (Vote(1),), None), "bad_judgement"),
+        (Judgement(1, (Vote(1),), "fake-1", None, math.nan), "bad_judgement"),
+        (1, "bad_judgement"),
+    ],
+)
+async def test_regression_what_is_no_judgement_is_a_counted_failure_and_never_a_sample(
+    returned: object, code: str
+) -> None:
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(returned)):
+        await until(lambda: journal.commits)
+    assert journal.counts == {("failed_calls", code): 3}
+    assert journal.commits[0][1].score is None
+    assert journal.commits[0][2:] == (None, Fate.JUDGE_FAILED)
+    assert journal.heartbeats[-1].last_error.startswith(code)
 
 
 async def test_a_judgement_that_takes_too_long_is_a_failed_attempt() -> None:
