@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rejoinder.engine.base import EngineInfo, ScoreRequest, ScoreResult
 from rejoinder.journal.base import JudgeTask, RoleReport, SampleSpec
@@ -126,7 +127,7 @@ class FakeJournal:
     ) -> None:
         del self.held[task.turn_id]
         self.retries.append((task.turn_id, after_s, counts))
-        self.queue.append(self._task(task.turn_id, task.attempt + counts))
+        self.queue.append(replace(task, attempt=task.attempt + counts))
 
     def count(self, role: str, name: str, reason: str, amount: int = 1) -> None:
         assert role == "judge"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+import sqlalchemy as sa
 from journal_story import Story
 
 from judge_fakes import FakeCompleter, FakeEngine, FakeJudge, assistant, judgement, user
@@ -192,3 +193,31 @@ async def test_failed_calls_and_the_last_error_are_in_the_journal(story: Story) 
     assert report.last_error == "http_401: detail"
     counters = story.rows("SELECT name, reason, amount FROM counters WHERE role = 'judge'")
     assert counters == [("failed_calls", "http_401", 1)]
+
+
+async def test_regression_a_damaged_conversation_fails_alone_and_the_judge_goes_on(
+    story: Story,
+) -> None:
+    damaged, sound = story.answer(), story.answer()
+    for turn in (damaged, sound):
+        story.reply(turn)
+    damage = "UPDATE next_states SET messages = :data WHERE turn_id = :turn"
+    with story.journal.database.reader().engine.begin() as connection:
+        connection.execute(sa.text(damage), {"data": b"[{", "turn": damaged.turn_id})
+    async with judging(story, FakeJudge(judgement(1)), attempts=1):
+        await until(lambda: story.count("judge_jobs") == 0)
+    assert story.fate_of(damaged) == ("no_verdict", "judge_failed")
+    assert story.ready() == 1
+
+
+async def test_regression_a_job_that_kills_the_judge_each_time_ends_as_judge_failed(
+    story: Story,
+) -> None:
+    turn, judge = story.answer(), FakeJudge(judgement(1))
+    story.reply(turn)
+    for _ in range(2):  # a judge claims it and is killed; the lease runs out
+        story.journal.claim_judging("judge-killed", 1, lease_s=0.0)
+    async with judging(story, judge, attempts=2):
+        await until(lambda: story.count("judge_jobs") == 0)
+    assert judge.calls == 0
+    assert story.fate_of(turn) == ("no_verdict", "judge_failed")

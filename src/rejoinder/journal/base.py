@@ -217,6 +217,8 @@ class JudgeTask:
     answer: Message
     next_state: tuple[Message, ...]
     digest: bytes
+    unreadable: str | None = None
+    """Why the conversation cannot be read; its parts are then empty, and nothing can be judged."""
 
 
 @dataclass(frozen=True, slots=True)

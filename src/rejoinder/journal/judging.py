@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
+from rejoinder.errors import JournalError
 from rejoinder.journal.base import JudgeTask, SampleSpec
 from rejoinder.journal.columns import encode_votes, valid_text
 from rejoinder.journal.payloads import read_conversation, read_messages
 from rejoinder.journal.samples import make_sample
 from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, verdicts
-from rejoinder.types import Fate, Judgement, TurnState, new_id
+from rejoinder.types import Fate, Judgement, Message, TurnState, new_id
 
 
 def claim(connection: Connection, owner: str, limit: int, lease_s: float) -> list[str]:
@@ -51,21 +53,35 @@ def read_tasks(connection: Connection, job_ids: list[str], owner: str) -> list[J
         .where(judge_jobs.c.job_id.in_(job_ids), judge_jobs.c.owner == owner)
         .order_by(judge_jobs.c.created_at)
     )
-    return [
-        JudgeTask(
-            job_id=row.job_id,
-            fence=row.fence,
-            turn_id=row.turn_id,
-            tenant=row.tenant,
-            policy=row.policy,
-            attempt=row.attempt,
-            context=read_conversation(connection, row.turn_id),
-            answer=read_messages(connection, row.message)[0],
-            next_state=read_messages(connection, row.messages),
-            digest=row.digest,
-        )
-        for row in rows
-    ]
+    return [_task(connection, row) for row in rows]
+
+
+def _task(connection: Connection, row: sa.Row[Any]) -> JudgeTask:
+    """Read one job; one that cannot be read says so instead of taking the others with it."""
+    nothing, unreadable = Message("assistant", ""), None
+    context: tuple[Message, ...] = ()
+    answer, next_state = nothing, context
+    try:
+        context = read_conversation(connection, row.turn_id)
+        answer = read_messages(connection, row.message)[0]
+        next_state = read_messages(connection, row.messages)
+    except (JournalError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # What is stored is damaged or not there. Errors of the database itself are not caught.
+        unreadable = f"{type(error).__name__}: {error}"
+        context, answer, next_state = (), nothing, ()
+    return JudgeTask(
+        job_id=row.job_id,
+        fence=row.fence,
+        turn_id=row.turn_id,
+        tenant=row.tenant,
+        policy=row.policy,
+        attempt=row.attempt,
+        context=context,
+        answer=answer,
+        next_state=next_state,
+        digest=row.digest,
+        unreadable=unreadable,
+    )
 
 
 def commit(

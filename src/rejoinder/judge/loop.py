@@ -22,7 +22,7 @@ from rejoinder.judge.voting import (
     malformed,
     nothing_was_tried,
 )
-from rejoinder.types import Fate, Judgement
+from rejoinder.types import Fate, Judgement, Vote
 
 _log = structlog.get_logger(__name__)
 
@@ -150,6 +150,8 @@ class JudgeLoop:
         await self._in_thread(lambda: self._settle(task, judgement))
 
     async def _judge_within_deadline(self, task: JudgeTask) -> Judgement:
+        if refusal := self._refusal(task):
+            return Judgement(None, (refusal,), self._judge.fingerprint, Fate.JUDGE_FAILED)
         try:
             async with asyncio.timeout(self._limits.deadline_s):
                 judgement = await self._judge.judge(task.context, task.answer, task.next_state)
@@ -162,6 +164,18 @@ class JudgeLoop:
             _log.exception("judge raised", turn=task.turn_id)
             vote = failed_vote("exception", f"{type(error).__name__}: {error}")
         return Judgement(None, (vote,), self._judge.fingerprint, Fate.JUDGE_FAILED)
+
+    def _refusal(self, task: JudgeTask) -> Vote | None:
+        """Return a failed vote for a job that must not reach the judge.
+
+        An attempt that ended in any other way than the death of the process was settled, so only
+        deaths lead past the limit: judging it again could end this process too, and so for ever.
+        """
+        if task.attempt > self._limits.attempts:
+            return failed_vote("died", f"the judge died each time, {task.attempt - 1} times")
+        if task.unreadable is not None:
+            return failed_vote("unreadable", task.unreadable)
+        return None
 
     def _settle(self, task: JudgeTask, judgement: Judgement) -> None:
         """Commit a judgement, or give the job back for another attempt."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -174,6 +175,37 @@ async def test_regression_what_is_no_judgement_is_a_counted_failure_and_never_a_
     assert journal.commits[0][1].score is None
     assert journal.commits[0][2:] == (None, Fate.JUDGE_FAILED)
     assert journal.heartbeats[-1].last_error.startswith(code)
+
+
+async def test_regression_a_job_that_each_attempt_died_of_is_not_judged_again() -> None:
+    journal, judge = FakeJournal(), FakeJudge(judgement(1))
+    journal.queue = [replace(journal.queue[0], attempt=4)]
+    async with working(journal, judge):
+        await until(lambda: journal.commits)
+    assert judge.calls == 0
+    (vote,) = journal.commits[0][1].votes
+    assert vote.reason == "died: the judge died each time, 3 times"
+    assert journal.commits[0][2:] == (None, Fate.JUDGE_FAILED)
+    assert journal.counts == {("failed_calls", "died"): 1}
+
+
+async def test_the_last_attempt_is_still_judged() -> None:
+    journal = FakeJournal()
+    journal.queue = [replace(journal.queue[0], attempt=3)]
+    async with working(journal, FakeJudge(judgement(1))):
+        await until(lambda: journal.commits)
+    assert journal.commits[0][1].score == 1
+
+
+async def test_a_job_that_cannot_be_read_fails_alone_and_never_reaches_the_judge() -> None:
+    journal, judge = FakeJournal(jobs=2), FakeJudge(judgement(1))
+    journal.queue[0] = replace(journal.queue[0], unreadable="JournalError: content is missing")
+    async with working(journal, judge):
+        await until(lambda: len(journal.commits) == 2)
+    assert judge.calls == 1
+    fates = {turn: fate for turn, _, _, fate in journal.commits}
+    assert fates == {"turn-0": Fate.JUDGE_FAILED, "turn-1": None}
+    assert journal.counts == {("failed_calls", "unreadable"): 3}
 
 
 async def test_a_judgement_that_takes_too_long_is_a_failed_attempt() -> None:
