@@ -8,13 +8,12 @@ The journal says which versions count; the disk says what of them is there. Unde
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from rejoinder.errors import ConfigError
 from rejoinder.journal.base import PolicyVersion
-from rejoinder.policy.durable import PARTIAL, read_marker
+from rejoinder.policy.durable import PARTIAL, discard, read_marker
 from rejoinder.types import BASE_VERSION, Json, VersionState
 
 _NAME = re.compile(r"v(\d+)")
@@ -54,7 +53,9 @@ class PolicyFiles:
         """Whether a version's weights are complete on disk; those of the base are not here."""
         return number == BASE_VERSION or read_marker(self.version(number)) is not None
 
-    def remove_leftovers(self, versions: Collection[PolicyVersion]) -> list[str]:
+    def remove_leftovers(
+        self, versions: Collection[PolicyVersion], confirm: Callable[[], None]
+    ) -> list[str]:
         """Delete what a killed trainer left: unfinished directories and uncommitted versions.
 
         Also what retention had forgotten in the journal and not yet deleted. Only the holder of
@@ -62,6 +63,8 @@ class PolicyFiles:
 
         Args:
             versions: all versions of the policy in the journal.
+            confirm: raises if the lease is lost; asked before each deletion, because a successor
+                may have committed a version that ``versions`` lacks.
 
         Returns:
             the names of what was deleted.
@@ -72,18 +75,19 @@ class PolicyFiles:
             for path in sorted(parent.iterdir()) if parent.is_dir() else ():
                 number = _number(path)
                 if path.name.startswith(PARTIAL) or (number is not None and number not in known):
-                    shutil.rmtree(path)
+                    confirm()
+                    discard(path)
                     removed.append(f"{parent.name}/{path.name}")
         return removed
 
     def remove_version(self, number: int) -> None:
         """Delete a version's weights and its checkpoint."""
-        shutil.rmtree(self.version(number), ignore_errors=True)
+        discard(self.version(number))
         self.remove_checkpoint(number)
 
     def remove_checkpoint(self, number: int) -> None:
         """Delete a version's checkpoint."""
-        shutil.rmtree(self.checkpoint(number), ignore_errors=True)
+        discard(self.checkpoint(number))
 
 
 def expendable(

@@ -54,6 +54,17 @@ class Lease:
         if self._lost.is_set():
             raise LeaseLost(f"another trainer has taken {self.name!r} over")
 
+    def confirm(self) -> None:
+        """Ask the journal whether the lease is still held.
+
+        A process that slept past the end of its lease wakes up without knowing it, so ``check``
+        is not enough before something that the journal's fence does not guard.
+
+        Raises:
+            LeaseLost: another trainer has taken over.
+        """
+        self._journal.renew_lease(self.name, self.fence, TTL_S)
+
     def _renew(self) -> None:
         while not self._end.wait(RENEW_S):
             try:

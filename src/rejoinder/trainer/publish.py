@@ -56,7 +56,15 @@ class Publisher:
         Raises:
             LeaseLost: another trainer has taken over; nothing was committed.
         """
-        version = self._write(run, metrics)
+        try:
+            version = self._write(run, metrics)
+        except FileExistsError as error:
+            # A predecessor's, that fell asleep in the act; cleaning up at the next load removes it.
+            log.warning("the step's files cannot take their place", reason=str(error))
+            return False
+        except OSError:
+            run.lease.confirm()  # a successor deletes what it finds unfinished
+            raise
         commit = StepCommit(
             lineage_id=run.lineage.lineage_id,
             step=run.lineage.next_step,
@@ -83,17 +91,17 @@ class Publisher:
         """Write a checkpoint of the head, unless there is one: nothing is then computed again."""
         number = run.head.version
         if number != BASE_VERSION and self._files.marker(number) is None:
-            self._write_checkpoint(number, _marker(run.lineage, number, run.head.step))
+            self._write_checkpoint(run, number, _marker(run.lineage, number, run.head.step))
 
     def _write(self, run: Run, metrics: dict[str, float]) -> PolicyVersion:
         lineage = run.lineage
         number, step = lineage.next_version, lineage.next_step
         due = step % self._checkpoint_every == 0
         marker = _marker(lineage, number, step)
-        with durable_directory(self._files.version(number), marker) as made:
+        with durable_directory(self._files.version(number), marker, run.lease.confirm) as made:
             self._backend.save_weights(made)
         if due:
-            self._write_checkpoint(number, marker)
+            self._write_checkpoint(run, number, marker)
         return PolicyVersion(
             policy=lineage.policy,
             version=number,
@@ -109,8 +117,8 @@ class Publisher:
             metrics=metrics,
         )
 
-    def _write_checkpoint(self, number: int, marker: Json) -> None:
-        with durable_directory(self._files.checkpoint(number), marker) as made:
+    def _write_checkpoint(self, run: Run, number: int, marker: Json) -> None:
+        with durable_directory(self._files.checkpoint(number), marker, run.lease.confirm) as made:
             self._backend.save_checkpoint(made)
 
 

@@ -46,7 +46,7 @@ def resume(
     """
     lineage = journal.current_lineage(policy)
     versions = registry.versions()
-    removed = files.remove_leftovers(versions)
+    removed = files.remove_leftovers(versions, lease.confirm)
     if removed:
         log.info("removed what an earlier run left unfinished", directories=removed)
     chosen = _newest_checkpoint(lineage, versions, files)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rejoinder.errors import ConfigError
+from rejoinder.errors import ConfigError, LeaseLost
 from rejoinder.journal.base import PolicyVersion
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles, expendable
@@ -55,7 +55,8 @@ def test_leftovers_are_what_the_journal_does_not_know(tmp_path: Path) -> None:
         files.version(number).mkdir(parents=True)
     files.version(1).with_name(".partial-v000004-1").mkdir()
     (files.version(1).parent / "notes.txt").write_text("of a person")
-    removed = files.remove_leftovers([version(0), version(1), version(2, files=False)])
+    known = [version(0), version(1), version(2, files=False)]
+    removed = files.remove_leftovers(known, lambda: None)
     assert removed == [
         "versions/.partial-v000004-1",
         "versions/v000002",
@@ -67,10 +68,23 @@ def test_leftovers_are_what_the_journal_does_not_know(tmp_path: Path) -> None:
     ]
 
 
+def test_who_was_taken_over_deletes_nothing(tmp_path: Path) -> None:
+    """What it does not know may be what its successor has committed meanwhile."""
+    files = PolicyFiles(tmp_path, "default")
+    checkpoint(files, 1)
+
+    def confirm() -> None:
+        raise LeaseLost("taken over")
+
+    with pytest.raises(LeaseLost):
+        files.remove_leftovers([version(0)], confirm)
+    assert files.checkpoints() == [1]
+
+
 def test_nothing_is_there_before_the_first_version(tmp_path: Path) -> None:
     files = PolicyFiles(tmp_path, "default")
     assert files.checkpoints() == []
-    assert files.remove_leftovers([version(0)]) == []
+    assert files.remove_leftovers([version(0)], lambda: None) == []
     assert files.has_weights(0)
     assert not files.has_weights(1)
 

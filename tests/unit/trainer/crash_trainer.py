@@ -69,7 +69,7 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "in the gradient": in_the_gradient,
     "after the optimizer": lambda: after(TorchBackend, "apply"),
     "with half of the files": lambda: after(TorchBackend, "save_weights"),
-    "before the rename": lambda: before(durable.Path, "rename"),
+    "before the rename": lambda: before(durable, "_take_place"),
     "before the checkpoint": lambda: before(Publisher, "_write_checkpoint"),
     "with half of a checkpoint": lambda: after(TorchBackend, "save_checkpoint"),
     "before the commit": lambda: before(SqlJournal, "commit_step"),

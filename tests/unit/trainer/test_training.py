@@ -16,6 +16,7 @@ from rejoinder.algorithms.binary import Binary
 from rejoinder.config import Config
 from rejoinder.errors import JournalError
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer import lease as lease_module
 from rejoinder.trainer.base import StepFigures
@@ -481,6 +482,58 @@ def test_a_trainer_that_lost_its_lease_commits_nothing(
     assert story.ready() == 4
     story.journal.release_lease(LEASE, taken[0])
     trainer.train(1)
+    assert story.steps() == [(1, 1, 4)]
+
+
+def test_a_trainer_that_slept_past_its_lease_replaces_no_version_of_its_successor(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_S", 60.0)  # asleep: its thread notices nothing
+    story.add_samples(4)
+    trainer = make_trainer()
+    target = trainer.files.version(1)
+    save = trainer.backend.save_weights
+    fences: list[int] = []
+
+    def sleep_and_save(directory: Path) -> None:
+        if not fences:
+            with story.journal.database.engine.begin() as connection:
+                connection.exec_driver_sql("UPDATE leases SET expires_at = 0")
+            fence = story.journal.acquire_lease(LEASE, "another", 60.0)
+            assert fence is not None
+            with durable_directory(target, {"version": 1}) as made:
+                (made / "weights.json").write_text("[[7]]")
+            step = story.step(story.take(), uri=target.as_uri())
+            story.journal.commit_step(LEASE, fence, step)
+            fences.append(fence)
+        save(directory)
+
+    monkeypatch.setattr(trainer.backend, "save_weights", sleep_and_save)
+    trainer.until(lambda: bool(fences) and collecting(story) == "waiting for the training lease")
+    assert (target / "weights.json").read_text() == "[[7]]"
+    assert story.versions()[1].files
+    story.journal.release_lease(LEASE, fences[0])
+
+
+def test_files_of_a_predecessor_that_woke_up_late_cost_one_step(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    save = trainer.backend.save_weights
+    woken: list[int] = []
+
+    def wake_and_save(directory: Path) -> None:
+        if not woken:
+            woken.append(1)
+            with durable_directory(trainer.files.version(1), {"version": 1}) as made:
+                (made / "weights.json").write_text("[[7]]")
+        save(directory)
+
+    monkeypatch.setattr(trainer.backend, "save_weights", wake_and_save)
+    trainer.train(1)
+    assert story.counters()["abandoned_steps"] == {"refused": 1}
+    assert (trainer.files.version(1) / "weights.json").read_text() != "[[7]]"
     assert story.steps() == [(1, 1, 4)]
 
 
