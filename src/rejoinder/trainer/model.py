@@ -9,6 +9,8 @@ serve them; the fp32 weights go into checkpoints. A frozen model under an adapte
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from rejoinder.trainer.batching import MicroBatch
 from rejoinder.types import WeightsKind
 
 _ADAPTER = "adapter_model.safetensors"
+_ADAPTER_SETTINGS = "adapter_config.json"
+_LOW_RANK = re.compile(r"\.lora_[AB]\.\w+\.weight$")
+"""Names of the tensors that engines read from an adapter."""
 
 
 class TrainModel:
@@ -156,7 +161,19 @@ def load_adapter(
     if adapter is not None:
         _load_adapter_weights(wrapped, adapter)
     wrapped.train()
-    return TrainModel(model, wrapped)
+    made = TrainModel(model, wrapped)
+    _check_servable(made)
+    return made
+
+
+def _check_servable(made: TrainModel) -> None:
+    """Refuse at start what trains and no engine could take up."""
+    odd = [name for name in made.parameters if not _LOW_RANK.search(name)]
+    if odd:
+        raise ConfigError(
+            f"trainer.lora.targets: {odd[0]} is no adapter of a linear layer, and engines serve "
+            "only those: name linear layers, such as q_proj"
+        )
 
 
 def _load_adapter_weights(wrapped: peft.PeftModel, path: Path) -> None:
@@ -165,15 +182,32 @@ def _load_adapter_weights(wrapped: peft.PeftModel, path: Path) -> None:
             f"{path} holds full weights, and trainer.lora is set: remove the [trainer.lora] "
             "section, or go back to the start weights with `rejoinder policy rollback 0`"
         )
+    _check_same_settings(wrapped.active_peft_config, path)
     tensors = load_file(path / _ADAPTER)
     own = peft.get_peft_model_state_dict(wrapped, save_embedding_layers=False)
     shapes = {name: tensor.shape for name, tensor in own.items()}
     if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
         raise ConfigError(
-            f"{path} has other modules or another rank than trainer.lora says: set it back to "
-            "what the policy was trained with, or go back with `rejoinder policy rollback 0`"
+            f"{path} holds an adapter of other tensors than model.path has under "
+            "trainer.lora.targets: set both back to what the policy was trained with, or go back "
+            "with `rejoinder policy rollback 0`"
         )
     peft.set_peft_model_state_dict(wrapped, tensors)
+
+
+def _check_same_settings(own: Any, path: Path) -> None:
+    """Refuse other settings than the version has; another alpha would scale it all at once."""
+    saved = json.loads((path / _ADAPTER_SETTINGS).read_text("utf-8"))
+    for key, here, there in (
+        ("rank", own.r, saved["r"]),
+        ("alpha", own.lora_alpha, saved["lora_alpha"]),
+        ("targets", sorted(own.target_modules), sorted(saved["target_modules"])),
+    ):
+        if here != there:
+            raise ConfigError(
+                f"trainer.lora.{key} is {here}, and {path} was trained with {there}: set it back, "
+                "or go back to the start weights with `rejoinder policy rollback 0`"
+            )
 
 
 def _prepared(

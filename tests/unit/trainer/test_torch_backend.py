@@ -281,6 +281,29 @@ def test_versions_of_another_kind_are_refused(
         TorchBackend(make_config(lora=after), "policy").load(tmp_path, None)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rank": 8}, r"trainer\.lora\.rank is 8, .* trained with 4"),
+        ({"alpha": 64}, r"trainer\.lora\.alpha is 64.*, .* trained with 32"),
+        ({"targets": ("q_proj",)}, r"trainer\.lora\.targets is \['q_proj'\], .* trained with \["),
+    ],
+    ids=["rank", "alpha", "targets"],
+)
+def test_an_adapter_of_other_settings_is_refused_naming_both(
+    make_config: Make, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    before = LORA | {"rank": 4, "alpha": 32}
+    start(make_config(lora=before)).save_weights(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        TorchBackend(make_config(lora=before | change), "policy").load(tmp_path, None)
+
+
+def test_an_adapter_that_no_engine_could_read_is_refused_at_start(make_config: Make) -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.lora\.targets: .*embed_tokens"):
+        start(make_config(lora={"targets": ("q_proj", "embed_tokens")}))
+
+
 def test_an_unknown_loss_is_refused_at_start(make_config: Make) -> None:
     with pytest.raises(ConfigError, match="'distil'"):
         TorchBackend(make_config(), "distil")
