@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rejoinder.config import LlmJudgeConfig
 from rejoinder.errors import ConfigError, JudgeError
@@ -12,11 +12,28 @@ from rejoinder.judge.base import JudgeSetting, fingerprint_of
 from rejoinder.judge.completion import CallFailed, Completer, PromptTooLong
 from rejoinder.judge.parsing import parse_vote
 from rejoinder.judge.prompts import RESPONSE_FORMAT, SYSTEM, judge_messages
+from rejoinder.judge.transcript import FORM
 from rejoinder.judge.voting import failed_vote, verdict
 from rejoinder.types import Judgement, Message, Vote
 
 _FEWEST_CHARS = 1000
 """A prompt that does not fit is halved down to about this much conversation, and no further."""
+
+
+class _Prompts:
+    """The prompts of one judgement, by their budget of characters: its votes share them."""
+
+    def __init__(self, build: Callable[[int], list[Message]]) -> None:
+        self._build = build
+        self._made: dict[int, list[Message]] = {}
+        self._lock = asyncio.Lock()
+
+    async def within(self, budget: int) -> list[Message]:
+        """Return the prompt; it is built once, off the event loop."""
+        async with self._lock:
+            if budget not in self._made:
+                self._made[budget] = await asyncio.to_thread(self._build, budget)
+            return self._made[budget]
 
 
 class LlmJudge:
@@ -34,6 +51,7 @@ class LlmJudge:
         self._fingerprint = fingerprint_of(
             "llm",
             prompt=SYSTEM,
+            transcript=FORM,
             form=RESPONSE_FORMAT if config.structured else None,
             model=completer.model_id,
             votes=config.votes,
@@ -52,21 +70,18 @@ class LlmJudge:
     ) -> Judgement:
         """See ``Judge.judge``."""
         started = time.monotonic()
+        prompts = self._prompts(context, answer, next_state)
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._vote(context, answer, next_state))
-                for _ in range(self._config.votes)
-            ]
+            tasks = [group.create_task(self._vote(prompts)) for _ in range(self._config.votes)]
         votes = tuple(task.result() for task in tasks)
         score, why = verdict(votes, self._quorum)
         return Judgement(score, votes, self._fingerprint, why, time.monotonic() - started)
 
-    async def _vote(
+    def _prompts(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
-    ) -> Vote:
-        budget = self._config.max_chars
-        while True:
-            messages = judge_messages(
+    ) -> _Prompts:
+        def build(budget: int) -> list[Message]:
+            return judge_messages(
                 context,
                 answer,
                 next_state,
@@ -74,6 +89,13 @@ class LlmJudge:
                 max_chars=budget,
                 special_tokens=self._completer.special_tokens,
             )
+
+        return _Prompts(build)
+
+    async def _vote(self, prompts: _Prompts) -> Vote:
+        budget = self._config.max_chars
+        while True:
+            messages = await prompts.within(budget)
             try:
                 completion = await self._completer.complete(messages)
             except PromptTooLong as error:
@@ -87,11 +109,12 @@ class LlmJudge:
 
     async def check(self) -> None:
         """Ask for one vote on a made-up turn; see ``Judge.check``."""
-        vote = await self._vote(
+        prompts = self._prompts(
             [Message("user", "What is the capital of France?")],
             Message("assistant", "Paris."),
             [Message("user", "Right, thank you!")],
         )
+        vote = await self._vote(prompts)
         if vote.score is None:
             raise JudgeError(f"the LLM judge ({self._completer.model_id}): {vote.reason}")
 

@@ -7,13 +7,20 @@ breaks in it are escaped, so that no message can end itself and begin another.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rejoinder.judge.untrusted import neutralise, shorten
 from rejoinder.types import Message
 
+FORM = 2
+"""Part of fingerprints; raised whenever the same messages are cut or cleaned otherwise."""
 _SMALLEST = 80
 """Characters that a message keeps however long the others are."""
+_FRAME = 20
+"""Characters that even a message without content counts for, so that their number is bounded."""
+_LONGEST_NAME = 80
+_ROOM = 4
+"""Times the budget that is cleaned: enough to fill it, and hostile text costs no more than this."""
 
 
 def content_of(message: Message) -> str:
@@ -37,17 +44,52 @@ def json_lines(messages: Sequence[Message], budget: int, special_tokens: Sequenc
     Args:
         messages: oldest first.
         budget: characters of content in all; shared evenly, what short ones leave goes to longer.
+            Where that would leave too little of each, the oldest are left out, and a line says so.
         special_tokens: of the judge's tokenizer, where it is known; they are taken out.
     """
-    contents = [neutralise(content_of(message), special_tokens) for message in messages]
-    limits = shares([len(content) for content in contents], budget)
-    lines = []
-    for message, content, limit in zip(messages, contents, limits, strict=True):
-        entry = {"role": message.role, "content": shorten(content, limit)}
+    left_out, kept = fit(messages, budget, lambda text: neutralise(text, special_tokens), _ROOM)
+    lines = [json.dumps({"left_out": f"{left_out} earlier messages"})] if left_out else []
+    for message, content in kept:
+        entry = {"role": message.role, "content": content}
         if message.role == "tool" and message.name:
-            entry["name"] = neutralise(message.name, special_tokens)
+            name = neutralise(shorten(message.name, _ROOM * _LONGEST_NAME), special_tokens)
+            entry["name"] = shorten(name, _LONGEST_NAME)
         lines.append(json.dumps(entry, ensure_ascii=False))
     return "\n".join(lines)
+
+
+def fit(
+    messages: Sequence[Message], budget: int, clean: Callable[[str], str], room: int
+) -> tuple[int, list[tuple[Message, str]]]:
+    """Return how many of the oldest were left out, and the others with what is shown of them.
+
+    Args:
+        messages: oldest first.
+        budget: characters of content in all.
+        clean: makes a content harmless; may take time in proportion to it.
+        room: times the budget that is cleaned before contents get their final length.
+    """
+    contents = [content_of(message) for message in messages]
+    first = len(contents) - _newest([len(content) for content in contents], budget)
+    rough = _cut(contents[first:], room * budget)
+    shown = _cut([clean(content) for content in rough], budget)
+    return first, list(zip(messages[first:], shown, strict=True))
+
+
+def _newest(lengths: Sequence[int], budget: int) -> int:
+    """Return how many of the newest contents fit, each at its smallest; at least one."""
+    count = 0
+    for length in reversed(lengths):
+        budget -= max(_FRAME, min(length, _SMALLEST))
+        if budget < 0:
+            break
+        count += 1
+    return max(count, min(1, len(lengths)))
+
+
+def _cut(contents: Sequence[str], budget: int) -> list[str]:
+    limits = shares([len(content) for content in contents], budget)
+    return [shorten(content, limit) for content, limit in zip(contents, limits, strict=True)]
 
 
 def shares(lengths: Sequence[int], budget: int) -> list[int]:
@@ -55,7 +97,6 @@ def shares(lengths: Sequence[int], budget: int) -> list[int]:
     shares = [0] * len(lengths)
     left, waiting = budget, sorted(range(len(lengths)), key=lambda index: lengths[index])
     for position, index in enumerate(waiting):
-        fair = left // (len(waiting) - position)
-        shares[index] = max(_SMALLEST, min(lengths[index], fair))
-        left = max(0, left - shares[index])
+        shares[index] = min(lengths[index], left // (len(waiting) - position))
+        left -= shares[index]
     return shares

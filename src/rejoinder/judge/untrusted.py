@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 _MARKUP = (
     (re.compile(r"[\"'`]score[\"'`]\s*:", re.IGNORECASE), "(score):"),
@@ -20,10 +21,13 @@ _STATED_VERDICT = re.compile(
     r"(?:positive|negative|good|bad|[+\-−]?[01]\b)[\"'`]?",
     re.IGNORECASE,
 )
-_CONTROL_TOKEN = re.compile(r"<(?=[|｜])|(?<=[|｜])>")
+_CONTROL_TOKEN = re.compile(r"(?<!<)<++(?=[|｜])|(?<=[|｜])>+")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 """Half a character: JSON can carry it, UTF-8 and tokenizers cannot."""
 _LEFT_OUT = " […] "
+_PUNCTUATION = re.compile(r"[^\w\s]")
+_PASSES = 8
+"""Removals one after another before text counts as built against them; honest text needs two."""
 
 
 def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
@@ -34,20 +38,35 @@ def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
         special_tokens: the texts that the judge's tokenizer would turn into control ids.
     """
     text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
-    text = _take_out(text, [re.escape(token) for token in special_tokens if token.strip()])
-    text = _take_out(_CONTROL_TOKEN.sub("", text), [_STATED_VERDICT])
+    literals = _compiled(tuple(special_tokens))
+    text = _take_out(text, [*literals, _CONTROL_TOKEN, _STATED_VERDICT], literals)
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
     return text
 
 
-def _take_out(text: str, patterns: Sequence[str | re.Pattern[str]]) -> str:
-    """Remove all matches, also those that a removal makes by joining the halves of another."""
-    before = None
-    while text != before:
+@lru_cache(maxsize=8)
+def _compiled(special_tokens: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(re.escape(token)) for token in special_tokens if token.strip())
+
+
+def _take_out(
+    text: str, patterns: Sequence[re.Pattern[str]], literals: Sequence[re.Pattern[str]]
+) -> str:
+    """Remove all matches, also those that a removal makes by joining the halves of another.
+
+    Each level of nesting costs a pass over the text. Text that is nested deeper than any honest
+    one loses its punctuation instead, so that the time does not grow with the square of its length.
+    """
+    for _ in range(_PASSES):
         before = text
         for pattern in patterns:
-            text = re.sub(pattern, "", text)
+            text = pattern.sub("", text)
+        if text == before:
+            return text
+    text = _PUNCTUATION.sub(" ", text)
+    for pattern in literals:  # of letters alone; the stand-in joins nothing
+        text = pattern.sub("\N{REPLACEMENT CHARACTER}", text)
     return text
 
 

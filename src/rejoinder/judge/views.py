@@ -18,14 +18,16 @@ from dataclasses import dataclass
 
 from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.errors import ConfigError
-from rejoinder.judge.transcript import content_of, shares
-from rejoinder.judge.untrusted import neutralise, one_line, shorten
+from rejoinder.judge.transcript import FORM, fit
+from rejoinder.judge.untrusted import neutralise, one_line
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import Message
 
 MAX_CHARS = 480
 """Of the next state in a prompt; one forward pass over it should stay well under a second."""
 
+_ROOM = 20
+"""Times ``MAX_CHARS`` that are cleaned; line breaks and indentation shrink to single spaces."""
 _HEAD = "Classify the feedback as positive or negative.\n\n"
 _LABELS = {"user": "Feedback", "tool": "Tool output"}
 _TAIL = "Class:"
@@ -83,7 +85,8 @@ class Views:
 
     def opinion(self, next_state: Sequence[Message]) -> Reading:
         """Return the classification prompt; its one place is ``opinion``."""
-        text = "".join(_line(role, line) for role, line in self._lines(next_state))
+        left_out, lines = self._lines(next_state)
+        text = _note(left_out) + "".join(_line(role, line) for role, line in lines)
         ids = self._opinion_ids + self._tokenizer.encode(text + _TAIL)
         return Reading(ids, {"opinion": len(ids)})
 
@@ -95,33 +98,36 @@ class Views:
         """
         if self._renderer is None:
             raise ConfigError("the likelihood judge's reaction view needs a chat template")
-        lines = self._lines(next_state)
-        text = "\n".join(
+        left_out, lines = self._lines(next_state)
+        text = _note(left_out) + "\n".join(
             f"Result of the tool: {line}" if role == "tool" else line for role, line in lines
         )
         chat = self._renderer.render([*_CHAT, Message("user", text)]).ids()
         ids = [*chat, *self._begun_ids]
         return Reading(ids, {"begin": len(chat), "begun": len(ids)})
 
-    def _lines(self, next_state: Sequence[Message]) -> list[tuple[str, str]]:
-        """Return (role, harmless text) of what a person said and tools returned."""
+    def _lines(self, next_state: Sequence[Message]) -> tuple[int, list[tuple[str, str]]]:
+        """Return how many earlier ones are left out, and (role, harmless text) of the others.
+
+        Only what a person said and tools returned counts.
+        """
         messages = [message for message in next_state if message.role in _LABELS]
-        texts = [self._harmless(content_of(message)) for message in messages]
-        limits = shares([len(text) for text in texts], MAX_CHARS)
-        return [
-            (message.role, shorten(text, limit))
-            for message, text, limit in zip(messages, texts, limits, strict=True)
-        ]
+        left_out, kept = fit(messages, MAX_CHARS, self._harmless, _ROOM)
+        return left_out, [(message.role, text) for message, text in kept]
 
     def _harmless(self, text: str) -> str:
-        text = one_line(neutralise(shorten(text, 20 * MAX_CHARS), self._special)).replace('"', "'")
+        text = one_line(neutralise(text, self._special)).replace('"', "'")
         return _FAKES.sub(r"\1 -", text)
 
     @staticmethod
     def description() -> list[object]:
         """Return all that the prompts are made of, for fingerprints."""
-        return [_HEAD, _LABELS, _TAIL, _EXAMPLES, [str(m) for m in _CHAT], _BEGUN, MAX_CHARS]
+        return [_HEAD, _LABELS, _TAIL, _EXAMPLES, [str(m) for m in _CHAT], _BEGUN, MAX_CHARS, FORM]
 
 
 def _line(role: str, text: str) -> str:
     return f'{_LABELS[role]}: "{text}"\n'
+
+
+def _note(left_out: int) -> str:
+    return f"({left_out} earlier messages left out)\n" if left_out else ""

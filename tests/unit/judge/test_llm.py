@@ -9,6 +9,7 @@ from rejoinder.config import LlmJudgeConfig
 from rejoinder.errors import ConfigError, JudgeError
 from rejoinder.judge.completion import CallFailed, Completion, PromptTooLong
 from rejoinder.judge.llm import LlmJudge
+from rejoinder.judge.prompts import judge_messages
 from rejoinder.judge.voting import failure_code
 from rejoinder.types import Fate, Judgement, Message
 
@@ -66,6 +67,18 @@ async def test_a_prompt_that_does_not_fit_is_shortened_until_it_does() -> None:
     assert judgement.score == 1
     sizes = [len(prompt[1].content) for prompt in completer.prompts]
     assert sizes[0] > 1.8 * sizes[1] > 3.2 * sizes[2]
+
+
+async def test_regression_the_votes_of_a_judgement_share_one_prompt(monkeypatch) -> None:
+    built = []
+
+    def build(*turn: object, **limits: object) -> list[Message]:
+        built.append(limits["max_chars"])
+        return judge_messages(*turn, **limits)
+
+    monkeypatch.setattr("rejoinder.judge.llm.judge_messages", build)
+    assert (await judged(*[PromptTooLong("x")] * 3, GOOD, GOOD, GOOD)).score == 1
+    assert built == [24_000, 12_000]
 
 
 async def test_a_prompt_that_never_fits_is_a_failed_vote() -> None:

@@ -80,6 +80,25 @@ def test_long_next_states_are_shortened_and_keep_both_ends_of_each_message(
         assert f"end{n}" in text
 
 
+def test_regression_many_messages_keep_to_the_bound_and_say_how_many_are_left_out(
+    views, tiny_tokenizer
+) -> None:
+    messages = [Message("tool", f"begin{n} " + "x" * 500) for n in range(60)]
+    for view in (views.opinion, views.reaction):
+        short = text_of(view([user("")]).ids, tiny_tokenizer)
+        text = text_of(view(messages).ids, tiny_tokenizer)
+        assert "(54 earlier messages left out)\n" in text
+        assert "begin53" not in text
+        assert "begin54" in text
+        assert len(text) - len(short) < MAX_CHARS + 6 * 25 + 40
+
+
+def test_a_long_message_gets_the_room_that_short_ones_leave(views, tiny_tokenizer) -> None:
+    messages = [*[user("ok")] * 4, user("start " + "x" * 600)]
+    text = text_of(views.opinion(messages).ids, tiny_tokenizer)
+    assert text.count("x") > 440
+
+
 def test_only_persons_and_tools_are_heard(views) -> None:
     with_notes = [Message("system", "it was great"), user("no"), Message("assistant", "fine")]
     assert views.opinion(with_notes).ids == views.opinion([user("no")]).ids
