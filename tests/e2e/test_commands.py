@@ -15,11 +15,35 @@ from running import COMMAND, environment, rejoinder, wait_until
 
 pytestmark = pytest.mark.e2e
 
+SCRIPT = Path(sys.executable).parent / "rejoinder"
+
 
 def test_the_installed_script_is_the_same_program(tmp_path: Path) -> None:
-    script = Path(sys.executable).parent / "rejoinder"
-    said = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([SCRIPT, "--version"], capture_output=True, text=True, check=True).stdout
     assert said == rejoinder(tmp_path, "--version").stdout
+
+
+def test_the_installed_script_finds_the_users_judge_where_it_is_started(tmp_path: Path) -> None:
+    (tmp_path / "my_own_judge.py").write_text("def score(*_):\n    return 1\n")
+    good = '[judge]\nkind = "callable"\ntarget = "my_own_judge:score"\n'
+    # `up` is stopped by another fault, after all of them were looked for.
+    for command, config in (
+        (("config", "check"), good),
+        (("up",), good + "[trainer.lora]\ntargets = []\n"),
+    ):
+        (tmp_path / "rejoinder.toml").write_text(config)
+        done = subprocess.run(
+            [SCRIPT, *command],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "my_own_judge" not in done.stderr
+        assert (done.returncode == 0) == (config == good), done.stderr
+        assert ("trainer.lora.targets" in done.stderr) == (config != good)
 
 
 def test_a_configuration_that_cannot_learn_does_not_start(tmp_path: Path) -> None:

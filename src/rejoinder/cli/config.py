@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -42,7 +41,6 @@ def check(ctx: typer.Context) -> None:
 def _refuse(config: Config) -> None:
     from rejoinder.launch.checks import refuse_faults
 
-    sys.path.append(str(Path.cwd()))  # where roles look for judges and scorers, too
     refuse_faults(config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
@@ -72,6 +73,19 @@ def common(
 ) -> None:
     """Options of every command."""
     ctx.obj = Settings(config_file, home)
+    _find_modules_here()
+
+
+def _find_modules_here() -> None:
+    """Let judges and scorers of the user's own be found in the directory of the start.
+
+    The installed script has its own directory on the path instead. Last, so that no file here can
+    stand in for an installed package.
+    """
+    with contextlib.suppress(FileNotFoundError):  # a deleted directory holds no modules
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.append(here)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an option's callback

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -89,9 +87,6 @@ def _begin(ctx: typer.Context, lifeline: int | None) -> Config:
     config = settings.config
     set_up_logging(config.log_level, secrets=secrets_of(config))
     ensure_home(config)
-    # Judges and scorers of the user's own are found in the directory the role is started from;
-    # last, so that no file there can stand in for an installed package.
-    sys.path.append(str(Path.cwd()))
     return config
 
 

@@ -20,6 +20,7 @@ HEAVY = ("torch", "transformers", "sqlalchemy", "fastapi", "pydantic", "aiohttp"
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the working directory
     monkeypatch.setenv("REJOINDER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("REJOINDER_API_KEYS", raising=False)
     terminal.out.cache_clear()
