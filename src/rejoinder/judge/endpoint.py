@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,10 @@ from rejoinder.types import Json, Message
 _TRIES = 3
 _FIRST_WAIT_S = 0.5
 _MAX_DETAIL = 300
+_TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|maximum context|too many tokens", re.IGNORECASE
+)
+"""How OpenAI, vLLM, llama.cpp and others say that a prompt does not fit."""
 
 
 class EndpointCompleter:
@@ -126,8 +131,10 @@ class EndpointCompleter:
             return reply.status, reply.headers, await reply.read()
 
     def _failure(self, status: int, payload: bytes) -> CallFailed:
-        text = self._clean(payload.decode("utf-8", "replace"))
-        if status == 413 or (status == 400 and "context_length" in text):
+        raw = payload.decode("utf-8", "replace")
+        text = self._clean(raw)
+        # Searched before it is shortened: the words may stand behind a long prefix.
+        if status == 413 or (status == 400 and _TOO_LONG.search(raw)):
             return PromptTooLong(text)
         if status in {401, 403}:
             named = self._config.api_key_env

@@ -19,6 +19,7 @@ from rejoinder.judge.voting import (
     failed_vote,
     failure_code,
     failures,
+    its_own_fault_is_possible,
     malformed,
     nothing_was_tried,
 )
@@ -186,7 +187,9 @@ class JudgeLoop:
         if nothing_was_tried(judgement):
             self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
             self._paused_until = time.monotonic() + self._pause_s
-            self._journal.retry_judging(task, 0.0, failed[-1].reason, counts=False)
+            # One prompt may be what an endpoint breaks at: the next probe is then another job.
+            after_s = 2 * self._pause_s if its_own_fault_is_possible(judgement) else 0.0
+            self._journal.retry_judging(task, after_s, failed[-1].reason, counts=False)
             return
         self._pause_s = self._paused_until = 0.0
         if another_attempt_may_help(judgement) and task.attempt < self._limits.attempts:

@@ -12,6 +12,8 @@ UNREACHABLE = "unreachable"
 """Failure code of a call to an engine or endpoint that is not there at all."""
 BUSY = "busy"
 """Failure code of a call that a full engine did not take."""
+_OVERLOADED = {"http_429", "http_502", "http_503", "http_504"}
+"""Failure codes of an endpoint that is away or full, as it or the proxy before it says."""
 
 
 def failed_vote(code: str, detail: str = "") -> Vote:
@@ -79,5 +81,14 @@ def another_attempt_may_help(judgement: Judgement) -> bool:
 
 def nothing_was_tried(judgement: Judgement) -> bool:
     """Whether there is no verdict only because no call was taken: wait, and count no attempt."""
-    codes = {failure_code(vote) for vote in failures(judgement)}
-    return judgement.score is None and bool(codes) and codes <= {UNREACHABLE, BUSY}
+    codes = _codes(judgement)
+    return judgement.score is None and bool(codes) and codes <= _OVERLOADED | {UNREACHABLE, BUSY}
+
+
+def its_own_fault_is_possible(judgement: Judgement) -> bool:
+    """Whether the endpoint may have failed at this one prompt, and could judge another."""
+    return bool(_codes(judgement) & _OVERLOADED)
+
+
+def _codes(judgement: Judgement) -> set[str]:
+    return {failure_code(vote) for vote in failures(judgement)}

@@ -166,9 +166,15 @@ async def test_an_endpoint_that_never_answers_times_out(server) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [error(413), error(400, "context_length_exceeded: too many tokens")],
+    [
+        error(413),
+        error(400, "context_length_exceeded: too many tokens"),
+        error(400, "x" * 900 + " This model's maximum context length is 8192 tokens"),
+        error(400, "the request exceeds the available Context Size"),
+        error(400, "prompt does not fit the context window"),
+    ],
 )
-async def test_too_long_a_prompt_is_told_apart(server, reply: web.Response) -> None:
+async def test_regression_too_long_a_prompt_is_told_apart(server, reply: web.Response) -> None:
     server.replies = [reply]
     with pytest.raises(PromptTooLong):
         await ask(server)

@@ -112,6 +112,17 @@ async def test_no_attempt_is_used_up_while_the_engine_is_away() -> None:
     assert journal.commits[0][1].score == 1
 
 
+async def test_an_overloaded_endpoint_uses_up_no_attempt_and_is_asked_about_another_job_next() -> (
+    None
+):
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(judgement(None, "http_503"), judgement(1))):
+        await until(lambda: journal.commits)
+    ((_, after_s, counts),) = journal.retries
+    assert after_s > 0
+    assert not counts
+
+
 async def test_an_engine_that_is_away_is_asked_for_one_job_at_a_time() -> None:
     journal, judge = FakeJournal(jobs=8), FakeJudge(*[UNREACHABLE] * 12, judgement(1))
     async with working(journal, judge, concurrency=4):

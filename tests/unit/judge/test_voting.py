@@ -9,6 +9,7 @@ from rejoinder.judge.voting import (
     failed_vote,
     failure_code,
     failures,
+    nothing_was_tried,
     verdict,
 )
 from rejoinder.types import Fate, Judgement, Vote
@@ -72,3 +73,11 @@ def test_unsure_is_not_a_failure() -> None:
 def test_a_failure_is_counted_by_its_code_alone() -> None:
     assert failure_code(FAILED) == "http_503"
     assert failure_code(failed_vote("timeout")) == "timeout"
+
+
+@pytest.mark.parametrize("code", ["unreachable", "busy", *(f"http_{n}" for n in (429, 502, 503))])
+def test_regression_a_call_that_nobody_took_uses_up_no_attempt(code: str) -> None:
+    votes = (failed_vote(code, "later"), failed_vote("http_504"))
+    assert nothing_was_tried(Judgement(None, votes, "f", Fate.JUDGE_FAILED))
+    broken = (*votes, failed_vote("http_500"))
+    assert not nothing_was_tried(Judgement(None, broken, "f", Fate.JUDGE_FAILED))
