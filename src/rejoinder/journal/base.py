@@ -334,6 +334,9 @@ class StepSample:
     sample_id: str
     reward: float | None
     """What it was trained with; if a person has scored it otherwise since, the step is refused."""
+    untrained: str | None = None
+    """Why it changed no weights although it is used up: it gave no signal, or the step was
+    skipped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ A turn's line: ``type`` "turn", ``turn``, ``session``, ``tenant``, ``policy``, `
 ``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate, hints,
 consumed_by [version]} or None.
 
-A step's line: ``type`` "step", ``policy``, ``step``, ``version``, ``samples``, ``mean_score``,
-``metrics``, ``started_at``, ``finished_at``, ``orphaned``.
+A step's line: ``type`` "step", ``policy``, ``step``, ``version``, ``samples``, ``untrained``
+{reason: samples that changed no weights}, ``mean_score``, ``metrics``, ``started_at``,
+``finished_at``, ``orphaned``.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def export_steps(connection: Connection, since: str | None, policy: str | None) 
             "step": row.step,
             "version": row.version,
             "samples": row.samples,
+            "untrained": {} if row.untrained is None else decode_json(row.untrained),
             "mean_score": row.mean_score,
             "metrics": decode_json(row.metrics),
             "started_at": row.started_at,

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -333,6 +333,7 @@ steps = Table(
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double, nullable=False),
     Column("orphaned_at", Double),
+    Column("untrained", LargeBinary),  # {reason: samples} that changed no weights; NULL: none
     PrimaryKeyConstraint("policy", "version"),
 )
 Index(

@@ -7,7 +7,8 @@ Keys:
     turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n
     samples       ``ready`` n, ``needed`` (batch size the trainer reports, or None), ``missing``,
                   ``full_s`` (how long a full batch has waited, or None), ``made`` n,
-                  ``trained`` n, ``dropped`` {fate: n}
+                  ``trained`` n, ``dropped`` {reason: n}: fates, and why samples that steps used up
+                  changed no weights
     verdicts      ``scores`` and ``last_100`` {"-1", "0", "+1", "none": n}, ``by_next_state``
                   {user | tool | other | feedback: scores}, ``no_verdict`` {reason: n},
                   ``hints`` (turns with an accepted hint)
@@ -18,7 +19,8 @@ Keys:
                   100 steps: step, version, samples, mean_score)
     versions      {state: n}
     evaluations   the last 100: version, name, score, detail, ago_s
-    roles         role, instance, pid, state, seen_s, fresh, last_error, last_error_s, detail
+    roles         role, instance, pid, state, seen_s, fresh, last_error, last_error_s, ``alarms``
+                  (what is wrong although it goes on), detail
     external      endpoints off this machine that a role reports in ``detail["external"]``
     counters      {role: {name: {reason: n}}}
     journal       ``bytes`` of the database
@@ -26,6 +28,7 @@ Keys:
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import sqlalchemy as sa
@@ -144,20 +147,34 @@ def _samples(
         ready = ready_count(connection, lineage, max_staleness)
         if needed and ready >= needed:
             full_since = ready_since(connection, lineage, max_staleness, needed)
-    trained = connection.execute(
+    used = connection.execute(
         sa.select(sa.func.sum(steps.c.samples)).where(
             steps.c.policy == policy, steps.c.orphaned_at.is_(None)
         )
     ).scalar()
+    untrained = _untrained(connection, policy)
+    dropped = Counter(_count_by(connection, samples.c.fate, samples.c.policy == policy))
     return {
         "ready": ready,
         "needed": needed,
         "missing": None if needed is None else max(0, needed - ready),
         "full_s": None if full_since is None else max(0.0, now - full_since),
         "made": _count(connection, samples, samples.c.policy == policy),
-        "trained": int(trained or 0),
-        "dropped": _count_by(connection, samples.c.fate, samples.c.policy == policy),
+        "trained": int(used or 0) - untrained.total(),
+        "dropped": dict(dropped + untrained),
     }
+
+
+def _untrained(connection: Connection, policy: str) -> Counter[str]:
+    """Count the samples that steps used up without changing a weight, by reason."""
+    found: Counter[str] = Counter()
+    for counts in connection.scalars(
+        sa.select(steps.c.untrained).where(
+            steps.c.policy == policy, steps.c.orphaned_at.is_(None), steps.c.untrained.is_not(None)
+        )
+    ):
+        found.update(decode_json(counts))
+    return found
 
 
 def _count(connection: Connection, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
@@ -304,6 +321,7 @@ def _role(report: RoleReport, now: float) -> Json:
         "fresh": now - report.seen_at < FRESH_S,
         "last_error": report.last_error,
         "last_error_s": None if failed is None else max(0.0, now - failed),
+        "alarms": list(report.detail.get("alarms", ())),
         "detail": report.detail,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import sqlalchemy as sa
@@ -161,6 +162,7 @@ def commit_step(connection: Connection, lease: str, fence: int, commit: StepComm
     _must_be_unchanged(connection, commit.lineage_id, commit.samples)
     version = commit.version
     rewards = [used.reward for used in commit.samples if used.reward is not None]
+    untrained = Counter(used.untrained for used in commit.samples if used.untrained is not None)
     insert_version(connection, version, commit.lineage_id, commit.step)
     taken = sa.select(steps.c.version).where(
         steps.c.lineage_id == commit.lineage_id,
@@ -180,6 +182,7 @@ def commit_step(connection: Connection, lease: str, fence: int, commit: StepComm
             metrics=encode_json(commit.metrics),
             started_at=commit.started_at,
             finished_at=commit.finished_at,
+            untrained=encode_json(untrained) if untrained else None,
         )
     )
     if commit.samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -13,7 +14,6 @@ from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer.base import TrainerBackend
 from rejoinder.trainer.lease import Lease
-from rejoinder.trainer.step import PreparedStep
 from rejoinder.types import BASE_VERSION, Json, VersionState
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Publisher:
         self._checkpoint_every = checkpoint_every
 
     def publish(
-        self, run: Run, prepared: PreparedStep, metrics: dict[str, float], started_at: float
+        self, run: Run, used: Sequence[StepSample], metrics: dict[str, float], started_at: float
     ) -> bool:
         """Make a step durable and its version live; False if the journal no longer wants it.
 
@@ -69,7 +69,7 @@ class Publisher:
             lineage_id=run.lineage.lineage_id,
             step=run.lineage.next_step,
             version=version,
-            samples=[StepSample(one.sample_id, one.reward) for one in prepared.samples],
+            samples=used,
             metrics=metrics,
             started_at=started_at,
             finished_at=time.time(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from rejoinder.algorithms.base import Algorithm, TokenSignal
 from rejoinder.config import LossConfig
-from rejoinder.journal.base import PolicyVersion, TrainSample
+from rejoinder.journal.base import PolicyVersion, StepSample, TrainSample
 from rejoinder.trainer.aggregation import token_weights
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.types import BASE_VERSION, Fate
@@ -27,8 +26,8 @@ class PreparedStep:
 
     samples: list[TrainSample]
     turns: list[SignalledTurn]
-    without_signal: dict[str, int]
-    """How many samples give no signal, by reason."""
+    without_signal: dict[str, str]
+    """Why a sample gives no signal, by the id of the sample."""
     metrics: dict[str, float]
 
 
@@ -49,14 +48,14 @@ def prepare_step(
         head_version: whose weights are in training.
     """
     kept: list[tuple[TrainSample, TokenSignal]] = []
-    reasons: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
     for sample, signal in zip(samples, algorithm.signals(samples), strict=True):
         reason = _no_signal_because(sample, signal, loss)
         if reason is None:
             assert signal is not None
             kept.append((sample, signal))
         else:
-            reasons[reason] += 1
+            reasons[sample.sample_id] = reason
     weights = token_weights(
         [int(signal.mask.sum()) for _, signal in kept],
         [sample.trajectory for sample, _ in kept],
@@ -75,7 +74,7 @@ def prepare_step(
         for (sample, signal), weight in zip(kept, weights, strict=True)
     ]
     metrics = _sample_metrics(samples, distances) | _signal_metrics([one for _, one in kept])
-    return PreparedStep(list(samples), turns, dict(reasons), metrics)
+    return PreparedStep(list(samples), turns, reasons, metrics)
 
 
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:
@@ -92,11 +91,24 @@ def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[
     return distances
 
 
+def used_samples(prepared: PreparedStep, skipped: str | None) -> list[StepSample]:
+    """Return the samples that a step uses up, each with why it changed no weights, if it did not.
+
+    Args:
+        prepared: the step.
+        skipped: why the optimizer left the weights as they were; None: it did not.
+    """
+    return [
+        StepSample(one.sample_id, one.reward, prepared.without_signal.get(one.sample_id, skipped))
+        for one in prepared.samples
+    ]
+
+
 def step_metrics(prepared: PreparedStep, figures: StepFigures, seconds: float) -> dict[str, float]:
     """Return what the journal keeps of a step; names in ``docs/reference/algorithms.md``."""
     metrics = prepared.metrics | figures.metrics
     metrics["skipped"] = float(figures.skipped is not None)
-    metrics["without_signal"] = float(sum(prepared.without_signal.values()))
+    metrics["without_signal"] = float(len(prepared.without_signal))
     metrics["seconds"] = seconds
     metrics["tokens_per_second"] = metrics.get("packed_tokens", 0.0) / max(seconds, 1e-9)
     return {name: value for name, value in metrics.items() if math.isfinite(value)}

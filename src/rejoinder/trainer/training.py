@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,7 +30,13 @@ from rejoinder.trainer.lease import Lease, wait_for_lease
 from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.publish import Publisher, Run
 from rejoinder.trainer.recovery import resume
-from rejoinder.trainer.step import PreparedStep, prepare_step, step_metrics, steps_to_head
+from rejoinder.trainer.step import (
+    PreparedStep,
+    prepare_step,
+    step_metrics,
+    steps_to_head,
+    used_samples,
+)
 from rejoinder.trainer.trackers import Trackers
 from rejoinder.types import BASE_VERSION
 
@@ -172,7 +179,8 @@ class TrainingLoop:
             return
         figures = self._apply(run, prepared)
         metrics = step_metrics(prepared, figures, time.time() - started_at)
-        if not self._publisher.publish(run, prepared, metrics, started_at):
+        used = used_samples(prepared, figures.skipped)
+        if not self._publisher.publish(run, used, metrics, started_at):
             # Weights and optimizer in memory are ahead of the journal: as after a crash.
             self._journal.count(ROLE, "abandoned_steps", "refused")
             run.is_current = False
@@ -242,15 +250,14 @@ class TrainingLoop:
         step = run.head.step or 0
         if figures.skipped is not None:
             self._journal.count(ROLE, "skipped_steps", figures.skipped)
-            self._around.heartbeat.note_error(f"step {step} was skipped: {figures.skipped}")
-        for reason, amount in prepared.without_signal.items():
+        for reason, amount in Counter(prepared.without_signal.values()).items():
             self._journal.count(ROLE, "samples_without_signal", reason, amount)
         self._around.heartbeat.update(
             "collecting",
             version=run.head.version,
             message=f"step {step} committed",
             progress=None,
-            alarms=self._alarms(metrics) or None,
+            alarms=self._alarms(step, figures, metrics) or None,
         )
         self._around.progress.finished(step, run.head.version, metrics)
         problem = self._around.trackers.log(run.head.version, metrics)
@@ -258,14 +265,17 @@ class TrainingLoop:
         if self._around.evaluator is not None:
             self._around.evaluator.submit(run.head)
 
-    def _alarms(self, metrics: dict[str, float]) -> list[str]:
+    def _alarms(self, step: int, figures: StepFigures, metrics: dict[str, float]) -> list[str]:
+        """Say what is wrong with the last step; no errors, because training goes on."""
+        alarms = []
+        if figures.skipped is not None:
+            alarms.append(f"step {step} changed no weights: {figures.skipped}")
         difference = metrics.get("logprob_difference_mean", 0.0)
-        if difference <= self._difference_alarm:
-            return []
-        alarm = (
-            f"engine and trainer compute different log-probabilities: mean difference "
-            f"{difference:.2g}, above {self._difference_alarm:g}"
-        )
-        log.warning("alarm", problem=alarm)
-        self._around.heartbeat.note_error(alarm)
-        return [alarm]
+        if difference > self._difference_alarm:
+            alarms.append(
+                f"engine and trainer compute different log-probabilities: mean difference "
+                f"{difference:.2g}, above {self._difference_alarm:g}"
+            )
+        for alarm in alarms:
+            log.warning("alarm", problem=alarm)
+        return alarms

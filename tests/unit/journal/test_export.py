@@ -35,6 +35,7 @@ def test_a_turn_is_exported_with_all_that_became_of_it(story: Story) -> None:
     assert record["sample"]["hints"] == ["Count again."]
     assert record["sample"]["consumed_by"] == [1]
     assert record["feedback"][0]["outcome"] == Fate.LATE_FEEDBACK
+    assert step["untrained"] == {}
     assert (step["type"], step["step"], step["version"], step["samples"]) == ("step", 1, 1, 1)
     assert (step["mean_score"], step["orphaned"]) == (-1.0, False)
 

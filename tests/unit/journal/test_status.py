@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import time
 
-from journal_story import POLICY, SCOPE, Story, opening
+from journal_story import LEASE, POLICY, SCOPE, Story, opening
 
-from rejoinder.journal.base import RoleReport
+from rejoinder.journal.base import RoleReport, StepSample
 from rejoinder.types import Fate, Json, TurnType
 
 
@@ -45,6 +46,23 @@ def test_dropped_samples_are_counted_by_reason(story: Story) -> None:
     story.sample(prompt_ids=range(100))
     story.take(tokens=10)
     assert status(story)["samples"]["dropped"] == {Fate.LIMIT: 1}
+
+
+def test_samples_that_changed_no_weights_are_not_counted_as_trained(story: Story) -> None:
+    for _ in range(3):
+        story.sample()
+    first, second, third = story.take()
+    for used in ([(first, "no_signal"), (second, None)], [(third, "non_finite_loss")]):
+        step = story.step([])
+        samples = [StepSample(one.sample_id, one.reward, reason) for one, reason in used]
+        step = dataclasses.replace(step, samples=samples)
+        story.journal.commit_step(LEASE, story.lease(), step)
+    samples = status(story)["samples"]
+    assert (samples["made"], samples["ready"], samples["trained"]) == (3, 0, 1)
+    assert samples["dropped"] == {"no_signal": 1, "non_finite_loss": 1}
+    story.journal.rewind(LEASE, story.lease(), story.lineage(), 1)
+    samples = status(story)["samples"]
+    assert (samples["ready"], samples["dropped"]) == (1, {"no_signal": 1})
 
 
 def test_verdicts_are_counted_by_the_role_that_spoke_next(story: Story) -> None:

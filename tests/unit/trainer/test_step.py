@@ -12,9 +12,15 @@ import pytest
 from rejoinder.algorithms.base import TokenSignal
 from rejoinder.algorithms.binary import Binary
 from rejoinder.config import LossConfig
-from rejoinder.journal.base import PolicyVersion, SampleSpec, TrainSample
+from rejoinder.journal.base import PolicyVersion, SampleSpec, StepSample, TrainSample
 from rejoinder.trainer.base import StepFigures
-from rejoinder.trainer.step import PreparedStep, prepare_step, step_metrics, steps_to_head
+from rejoinder.trainer.step import (
+    PreparedStep,
+    prepare_step,
+    step_metrics,
+    steps_to_head,
+    used_samples,
+)
 from rejoinder.types import Fate, Judgement, VersionRun, VersionState, WeightsKind
 
 
@@ -52,15 +58,25 @@ def test_samples_without_a_signal_change_no_weight_and_are_named() -> None:
     alone = prepare([sample(2), sample(4)])
     among = prepare([sample(2), sample(9, reward=None), sample(4), sample(3, reward=0.0)])
     assert [turn.weight for turn in among.turns] == [turn.weight for turn in alone.turns]
-    assert among.without_signal == {Fate.NO_SIGNAL: 2}
+    assert among.without_signal == {"s9": Fate.NO_SIGNAL, "s3": Fate.NO_SIGNAL}
     assert len(among.samples) == 4  # all of them are used up
+
+
+def test_what_a_step_uses_up_says_why_it_changed_no_weights() -> None:
+    prepared = prepare([sample(2), sample(9, reward=None)])
+    assert used_samples(prepared, None) == [
+        StepSample("s2", 1.0),
+        StepSample("s9", None, Fate.NO_SIGNAL),
+    ]
+    skipped = used_samples(prepared, "non_finite_loss")
+    assert [one.untrained for one in skipped] == ["non_finite_loss", Fate.NO_SIGNAL]
 
 
 @pytest.mark.parametrize("bad", [[-0.5, -0.5], [-0.5, math.nan, -0.5], [-0.5, -math.inf, -0.5]])
 def test_ids_without_a_finite_logprob_never_train(bad: list[float]) -> None:  # B039, B040, B044
     step = prepare([sample(3, logprobs=bad), sample(2)])
     assert len(step.turns) == 1
-    assert step.without_signal == {Fate.MISSING_LOGPROBS: 1}
+    assert step.without_signal == {"s3": Fate.MISSING_LOGPROBS}
 
 
 def test_turns_of_older_versions_are_not_current() -> None:
