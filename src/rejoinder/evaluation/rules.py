@@ -36,11 +36,13 @@ class Flaw(StrEnum):
     CUT = "cut"
     """Ended by its token limit, or not at the end of a sentence."""
     REPETITIVE = "repetitive"
+    """Says the same again: a sentence, a phrase, or few words over and over."""
     ECHO = "echo"
     """Says hardly more than the question did."""
     OFF_TOPIC = "off_topic"
+    """About something else, or a refusal to answer."""
     BROKEN = "broken"
-    """Not ordinary text: stray markup, control tokens, or mostly no words."""
+    """Not ordinary English text: markup, control tokens, or mere words in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Limits:
     max_words: int = 120
     max_repetition: float = 0.15
     """Share of word 3-grams that occurred before in the same answer."""
+    min_distinct: float = 0.4
+    """Share of distinct words."""
+    min_glue: float = 0.2
+    """Share of words that bind others to sentences, such as "the" and "of"."""
     min_new_words: int = 5
     """Distinct content words that the question does not have."""
     min_coverage: float = 0.3
@@ -76,15 +82,36 @@ class Assessment:
 
 DEFAULT_LIMITS = Limits()
 
-_ITEM = re.compile(r"^\s*(?:[-*+•–—·▪]\s+|\(?\d{1,2}[.):]\s*\S|\(?[a-zA-Z][.)]\s+)", re.MULTILINE)
+_ITEM = re.compile(
+    r"^\s*(?:[^\w\s\"'“‘(\[$]+\s+|\(?\d{1,2}[.):]\s*\S|\(?[a-zA-Z][.)]\s+)", re.MULTILINE
+)
 _HEADING = re.compile(
     r"^\s*(?:#{1,6}\s|(?:step|tip|day|part)\s+\d+\b)", re.MULTILINE | re.IGNORECASE
 )
 _INLINE_NUMBER = re.compile(r"(?:^|(?<=[\s:;(]))\(?(\d{1,2})[.)]\s*(?=[^\W\d_])")
 _LABEL = re.compile(r"^\s*[A-Z][^.!?:\n]{1,50}:(?:\s|$)", re.MULTILINE)
 _BOLD = re.compile(r"\*\*|__\w|\*[^\s*][^*\n]*\*|</?(?:b|strong|em|h\d)>", re.IGNORECASE)
-_ENDS_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*$")
-_BROKEN = re.compile(r"<\|\w+\|>|```|\|\s*-{3,}|</?\w+>|https?://|�")
+_ENDS_SENTENCE = re.compile(r"[.!?][\"'”’)\]]*$")
+_TRAILS_OFF = re.compile(r"(?:\.\.|…)[\"'”’)\]]*$")
+_BROKEN = re.compile(
+    r"<\|\w+\|>|```|\|\s*-{3,}|</?\w+>|https?://|�|^\s*(?:user|assistant|system)\b\s*:?\s*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\bI(?:['’]m| am)? (?:sorry|unable|not able|cannot|can['’]t|can not|won['’]t)\b[^.!?]*"
+    r"\b(?:answer|help|assist|provide|respond|understand)|\bas an? (?:AI|artificial)\b",
+    re.IGNORECASE,
+)
+_GLUE = frozenset(
+    words_of(
+        "the a an and or but if of to in on at for with by from as into about up out is are was "
+        "were be been can will may should must do does has have had it its they them their there "
+        "you your this that these those he she we i my not so than when while which who what how "
+        "also more"
+    )
+)
+_MOST_LINES = 3
+"""More lines than this, in so short a text, are a list whatever they begin with."""
 
 
 def assess(
@@ -106,13 +133,13 @@ def assess(
     found = (
         (Flaw.LIST, has_list(answer)),
         (Flaw.BOLD, bool(_BOLD.search(answer))),
-        (Flaw.BROKEN, is_broken(answer, words)),
+        (Flaw.BROKEN, is_broken(answer, words) or glue_of(words) < limits.min_glue),
         (Flaw.TOO_SHORT, len(words) < limits.min_words),
         (Flaw.TOO_LONG, len(words) > limits.max_words),
-        (Flaw.CUT, finish_reason != "stop" or not _ENDS_SENTENCE.search(answer.rstrip())),
-        (Flaw.REPETITIVE, repetition > limits.max_repetition),
+        (Flaw.CUT, finish_reason != "stop" or not is_complete(answer)),
+        (Flaw.REPETITIVE, is_repetitive(words, repetition, limits)),
         (Flaw.ECHO, new_words(question, answer) < limits.min_new_words),
-        (Flaw.OFF_TOPIC, coverage < limits.min_coverage),
+        (Flaw.OFF_TOPIC, coverage < limits.min_coverage or bool(_REFUSAL.search(answer))),
     )
     return Assessment(
         tuple(flaw for flaw, is_so in found if is_so), len(words), repetition, coverage
@@ -123,7 +150,8 @@ def has_list(answer: str) -> bool:
     """Whether the answer is laid out as a list, with or without markers.
 
     Numbers inside a sentence count as a list when two successive ones appear ("1. … 2. …").
-    Lines without markers count when two carry a label ("Sleep: …") or three are mere fragments.
+    Lines without markers count when two carry a label ("Sleep: …"), when three are mere fragments,
+    and when there are more than three of them.
     """
     if _ITEM.search(answer) or _HEADING.search(answer):
         return True
@@ -133,8 +161,27 @@ def has_list(answer: str) -> bool:
     if len(_LABEL.findall(answer)) >= 2:
         return True
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
+    if len(lines) > _MOST_LINES:
+        return True
     fragments = [line for line in lines[1:] if not _ENDS_SENTENCE.search(line)]
     return len(fragments) >= 3
+
+
+def is_complete(answer: str) -> bool:
+    """Whether the text ends with a sentence, and not by trailing off."""
+    text = answer.rstrip()
+    return bool(_ENDS_SENTENCE.search(text)) and not _TRAILS_OFF.search(text)
+
+
+def is_repetitive(words: list[str], repetition: float, limits: Limits) -> bool:
+    """Whether phrases come again, or the text is made of few words."""
+    distinct = len(set(words)) / len(words)
+    return repetition > limits.max_repetition or distinct < limits.min_distinct
+
+
+def glue_of(words: list[str]) -> float:
+    """Return the share of words that bind others to sentences; prose has about 0.4."""
+    return sum(word in _GLUE for word in words) / len(words)
 
 
 def is_broken(answer: str, words: list[str]) -> bool:

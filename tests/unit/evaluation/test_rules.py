@@ -35,6 +35,8 @@ def test_plain_prose_about_the_question_passes() -> None:
         "* {0}\n* {1}",
         "• {0}\n• {1}",
         "– {0}\n– {1}",
+        "● {0}\n● {1}",
+        "→ {0}\n✅ {1}",
         "1. {0}\n2. {1}",
         "1) {0}\n2) {1}",
         "(1) {0} (2) {1}",
@@ -87,6 +89,11 @@ def test_an_answer_cut_by_its_limit_fails() -> None:
 
 def test_an_answer_that_ends_inside_a_sentence_fails() -> None:
     assert Flaw.CUT in rule(GOOD.removesuffix("for spring.") + "for").flaws
+
+
+@pytest.mark.parametrize("end", ["and then...", "and then…", 'and "so on..."'])
+def test_an_answer_that_trails_off_is_cut(end: str) -> None:
+    assert rule(f"{GOOD} Wait for spring {end}").flaws == (Flaw.CUT,)
 
 
 def test_an_answer_that_ends_in_quotes_or_brackets_is_complete() -> None:
@@ -178,6 +185,57 @@ def test_polite_filler_is_off_topic() -> None:
     )
     for question in ON_TOPIC:
         assert Flaw.OFF_TOPIC in rule(filler, question).flaws
+
+
+ECHO = "You ask how to keep your houseplants alive in winter."
+
+
+@pytest.mark.parametrize(
+    ("answer", "flaw"),
+    [
+        (
+            (
+                f"I am sorry, but I cannot answer this. {ECHO} It is a question that I am not able to "
+                "say anything about, so please ask somebody who knows the subject."
+            ),
+            Flaw.OFF_TOPIC,
+        ),
+        (
+            (
+                f"{ECHO} As an AI language model I have no hands and never watered one of them, so "
+                "the best that is left to do is to look in a book."
+            ),
+            Flaw.OFF_TOPIC,
+        ),
+        (
+            (
+                f"{ECHO} Table water lamp stone cloud paper engine window river spoon garden letter "
+                "carpet mountain bottle basket ladder candle pencil."
+            ),
+            Flaw.BROKEN,
+        ),
+        (
+            f"{ECHO} Water, water is good, water is nice." + " Good water is nice." * 8,
+            Flaw.REPETITIVE,
+        ),
+        (f"{GOOD}\nuser\nAnd in summer?", Flaw.BROKEN),
+        (
+            (
+                f"{ECHO} Die meisten Zimmerpflanzen ruhen im Winter, deshalb brauchen sie weniger "
+                "Wasser und einen hellen Platz am Fenster ohne trockene Heizungsluft."
+            ),
+            Flaw.BROKEN,
+        ),
+    ],
+    ids=["refusal", "as an AI", "words in a row", "few words", "speakers", "another language"],
+)
+def test_what_only_looks_like_an_answer_fails(answer: str, flaw: Flaw) -> None:
+    assert flaw in rule(answer).flaws
+
+
+def test_a_sentence_a_line_is_a_list() -> None:
+    lines = "\n".join(sentence + "." for sentence in GOOD[:-1].replace(", ", ". ").split(". "))
+    assert Flaw.LIST in rule(lines).flaws
 
 
 def test_all_reasons_are_reported_at_once() -> None:
