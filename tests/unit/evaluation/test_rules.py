@@ -195,7 +195,7 @@ ECHO = "You ask how to keep your houseplants alive in winter."
     [
         (
             (
-                f"I am sorry, but I cannot answer this. {ECHO} It is a question that I am not able to "
+                f"I am sorry, but I cannot answer this. {ECHO} It is a question I am unable to "
                 "say anything about, so please ask somebody who knows the subject."
             ),
             Flaw.OFF_TOPIC,
@@ -209,8 +209,8 @@ ECHO = "You ask how to keep your houseplants alive in winter."
         ),
         (
             (
-                f"{ECHO} Table water lamp stone cloud paper engine window river spoon garden letter "
-                "carpet mountain bottle basket ladder candle pencil."
+                f"{ECHO} Table water lamp stone cloud paper engine window river spoon garden "
+                "letter carpet mountain bottle basket ladder candle pencil."
             ),
             Flaw.BROKEN,
         ),
