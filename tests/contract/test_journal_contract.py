@@ -782,6 +782,18 @@ def test_a_rollback_to_a_version_without_files_is_refused(story: Story) -> None:
         story.journal.rollback(POLICY, 1, replay=False)
 
 
+def test_a_checkpoint_written_after_its_step_is_recorded_under_the_lease(story: Story) -> None:
+    old = story.journal.acquire_lease(LEASE, "trainer-1", ttl_s=-1)
+    assert old is not None
+    fence = story.lease("trainer-2")
+    story.commit([], fence=fence)
+    with pytest.raises(LeaseLost):
+        story.journal.record_checkpoint(LEASE, old, POLICY, 1, "/c/1")
+    assert story.journal.versions(POLICY)[1].checkpoint_uri is None
+    story.journal.record_checkpoint(LEASE, fence, POLICY, 1, "/c/1")
+    assert story.journal.versions(POLICY)[1].checkpoint_uri == "/c/1"
+
+
 def test_the_files_of_the_live_version_are_not_forgotten(story: Story) -> None:
     with pytest.raises(JournalError, match="live"):
         story.journal.forget_files(POLICY, 0)

@@ -395,6 +395,16 @@ class TrainJournal(Protocol):
         """
         ...
 
+    def record_checkpoint(
+        self, lease: str, fence: int, policy: str, version: int, uri: str
+    ) -> None:
+        """Record a checkpoint that was written after its version was committed.
+
+        Raises:
+            LeaseLost: the fence is not the lease's.
+        """
+        ...
+
     def rewind(self, lease: str, fence: int, lineage: Lineage, to_version: int) -> int:
         """After a restart: orphan later versions, free their samples, serve ``to_version``.
 

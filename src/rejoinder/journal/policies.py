@@ -10,6 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
+from rejoinder.journal import leasing
 from rejoinder.journal.base import Lineage, PolicyVersion
 from rejoinder.journal.columns import decode_json, encode_json
 from rejoinder.journal.lineages import (
@@ -213,6 +214,20 @@ def forget_files(connection: Connection, policy: str, version: int) -> None:
     )
     if not changed.rowcount:
         raise JournalError(f"version {version} of {policy!r} is live or does not exist")
+
+
+def record_checkpoint(
+    connection: Connection, lease: str, fence: int, policy: str, version: int, uri: str
+) -> None:
+    """Record that a version's optimizer state is on disk: training can go on from there.
+
+    Raises:
+        LeaseLost: the fence is not the lease's.
+    """
+    leasing.check(connection, lease, fence)
+    connection.execute(
+        sa.update(policy_versions).where(_version(policy, version)).values(checkpoint_uri=uri)
+    )
 
 
 def forget_checkpoint(connection: Connection, policy: str, version: int) -> None:

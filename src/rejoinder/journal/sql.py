@@ -246,6 +246,14 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         """See ``TrainJournal``."""
         self._writer.call(lambda c: training.commit_step(c, lease, fence, commit))
 
+    def record_checkpoint(
+        self, lease: str, fence: int, policy: str, version: int, uri: str
+    ) -> None:
+        """See ``TrainJournal``."""
+        self._writer.call(
+            lambda c: policies.record_checkpoint(c, lease, fence, policy, version, uri)
+        )
+
     def rewind(self, lease: str, fence: int, lineage: Lineage, to_version: int) -> int:
         """See ``TrainJournal``."""
         return self._writer.call(lambda c: training.rewind(c, lease, fence, lineage, to_version))

@@ -88,10 +88,21 @@ class Publisher:
         return True
 
     def keep_optimizer(self, run: Run) -> None:
-        """Write a checkpoint of the head, unless there is one: nothing is then computed again."""
-        number = run.head.version
-        if number != BASE_VERSION and self._files.marker(number) is None:
-            self._write_checkpoint(run, number, _marker(run.lineage, number, run.head.step))
+        """Write a checkpoint of the head, unless there is one: nothing is then computed again.
+
+        Raises:
+            LeaseLost: another trainer has taken over.
+        """
+        head = run.head
+        if head.version == BASE_VERSION:
+            return
+        if self._files.marker(head.version) is None:
+            marker = _marker(run.lineage, head.version, head.step)
+            self._write_checkpoint(run, head.version, marker)
+        if head.checkpoint_uri is None:  # also where a kill came between the two
+            uri = self._files.checkpoint(head.version).as_uri()
+            lease = run.lease
+            self._journal.record_checkpoint(lease.name, lease.fence, head.policy, head.version, uri)
 
     def _write(self, run: Run, metrics: dict[str, float]) -> PolicyVersion:
         lineage = run.lineage

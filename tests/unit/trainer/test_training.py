@@ -166,6 +166,7 @@ def test_a_clean_stop_keeps_the_optimizer(make_trainer: Make, story: TrainStory)
     first = make_trainer(checkpoint_every=100)
     first.train(1)
     assert first.files.checkpoints() == [1]
+    assert story.versions()[1].checkpoint_uri == first.files.checkpoint(1).as_uri()
     story.add_samples(4, first_seed=10)
     second = make_trainer(checkpoint_every=100)
     second.train(2)
