@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+EXIT_REFUSED = 2
+"""Exit code of a process that ends with a ``RejoinderError``: another try may work."""
+EXIT_CONFIG = 78
+"""Exit code of one that ends with a ``ConfigError``: no try can work before something is changed.
+``EX_CONFIG`` of sysexits.h, which nothing else uses by accident."""
+
 
 class RejoinderError(Exception):
     """Base of the errors this package raises on purpose; the message is written for a person."""

@@ -13,6 +13,8 @@ import psutil
 import pytest
 from running import COMMAND, environment, rejoinder, wait_until
 
+from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
+
 pytestmark = pytest.mark.e2e
 
 SCRIPT = Path(sys.executable).parent / "rejoinder"
@@ -49,7 +51,7 @@ def test_the_installed_script_finds_the_users_judge_where_it_is_started(tmp_path
 def test_a_configuration_that_cannot_learn_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text('[engine]\nkind = "scripted"\n')
     done = rejoinder(tmp_path, "up")
-    assert done.returncode == 2
+    assert done.returncode == EXIT_CONFIG
     assert "engine.kind = 'scripted'" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -63,7 +65,7 @@ def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path, taken: 
             f"[{taken}]\nport = {port}\n[{other_section}]\nport = 0\n"
         )
         done = rejoinder(tmp_path, "up")
-    assert done.returncode == 2
+    assert done.returncode == EXIT_REFUSED
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert f"port {port} on 127.0.0.1 is taken" in line
     assert f"set {taken}.port to a free port" in line
@@ -75,7 +77,7 @@ def test_a_single_role_binds_its_port_first_too(tmp_path: Path, role: str) -> No
     with socket.create_server(("127.0.0.1", 0)) as other:
         (tmp_path / "rejoinder.toml").write_text(f"[{role}]\nport = {other.getsockname()[1]}\n")
         done = rejoinder(tmp_path, role)
-    assert done.returncode == 2
+    assert done.returncode == EXIT_REFUSED
     assert f"set {role}.port to a free port" in done.stderr
 
 
@@ -83,7 +85,7 @@ def test_the_gateway_does_not_face_strangers_without_keys(tmp_path: Path) -> Non
     (tmp_path / "rejoinder.toml").write_text('[gateway]\nhost = "0.0.0.0"\nport = 0\n')
     for command in ("up", "gateway"):
         done = rejoinder(tmp_path, command)
-        assert done.returncode == 2
+        assert done.returncode == EXIT_CONFIG
         assert "REJOINDER_API_KEYS" in done.stderr
 
 

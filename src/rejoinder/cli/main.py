@@ -16,9 +16,8 @@ from rejoinder import __version__
 from rejoinder.cli import chat, config, demo, doctor, policy, records, roles, status, up
 from rejoinder.cli.settings import Settings
 from rejoinder.cli.terminal import show_error
-from rejoinder.errors import RejoinderError
+from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderError
 
-EXIT_REFUSED = 2
 EXIT_FAULT = 1
 
 
@@ -31,7 +30,8 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except RejoinderError as error:
             show_error(str(error))
-            raise typer.Exit(EXIT_REFUSED) from error
+            code = EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_REFUSED
+            raise typer.Exit(code) from error
         except BrokenPipeError:  # the reader of our output has left, as `head` does
             sys.stderr.close()
             raise typer.Exit(EXIT_FAULT) from None

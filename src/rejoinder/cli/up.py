@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from rejoinder.journal.sql import SqlJournal
-    from rejoinder.launch.base import RoleEnded
     from rejoinder.launch.system import LocalSystem
     from rejoinder.types import Json
 
@@ -43,7 +42,7 @@ def up(ctx: typer.Context) -> None:
         show_note(f"data: {config.home_path}   logs: {logs_path(config)}")
         with _progress() as say:
             system.start(say)
-            system.wait_until_ready(say, keep_on=lambda: not stopping.is_set())
+            system.wait_until_ready(say, keep_on=lambda: not stopping.is_set(), tell=show_note)
         if not stopping.is_set():
             _show_how_to_talk(system)
             _watch(system, stopping)
@@ -135,7 +134,7 @@ def _watch(system: LocalSystem, stopping: threading.Event) -> None:
             due = 0.0
             while not stopping.wait(_TICK_S):
                 for event in system.watch():
-                    live.console.print(f"[yellow]{_told(event)}[/yellow]")
+                    live.console.print(f"[yellow]{system.told(event)}[/yellow]")
                 if time.monotonic() >= due:
                     live.update(status_line(_document(system, journal)), refresh=True)
                     due = time.monotonic() + _STATUS_S
@@ -146,7 +145,7 @@ def _watch_plainly(system: LocalSystem, journal: SqlJournal, stopping: threading
     due, version = 0.0, None
     while not stopping.wait(_TICK_S):
         for event in system.watch():
-            show_note(_told(event))
+            show_note(system.told(event))
         if time.monotonic() >= due:
             due = time.monotonic() + _STATUS_S
             live = _document(system, journal)["live"]
@@ -158,10 +157,3 @@ def _watch_plainly(system: LocalSystem, journal: SqlJournal, stopping: threading
 def _document(system: LocalSystem, journal: SqlJournal) -> Json:
     config = system.config
     return journal.status(config.model.policy, config.trainer.max_staleness)
-
-
-def _told(event: RoleEnded) -> str:
-    return (
-        f"the {event.name} (process {event.pid}) {event.cause} after {event.lived_s:.0f} s; "
-        f"it is started again in {event.restart_in_s:.1f} s"
-    )

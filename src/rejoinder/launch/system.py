@@ -13,20 +13,19 @@ from pathlib import Path
 from types import TracebackType
 
 from rejoinder.config import Config
-from rejoinder.errors import RejoinderError
+from rejoinder.errors import EXIT_CONFIG, RejoinderError
 from rejoinder.launch.base import RoleEnded, RoleRunning, RoleSpec
 from rejoinder.launch.checks import refuse_faults
 from rejoinder.launch.home import ensure_home, freeze_config, home_lock, logs_path
-from rejoinder.launch.local import LocalLauncher
+from rejoinder.launch.local import STEADY_S, LocalLauncher
 from rejoinder.launch.plan import bind_all
 from rejoinder.launch.prepare import prepare
 from rejoinder.models.embedded import resolve_model
 
 GRACE_S = 45.0
 """Longer than a gateway lets answers finish, and than a training step on a laptop takes."""
-REFUSED = 2
-"""Exit code of a role that says it can never work as configured."""
 TRIES_AT_START = 3
+"""Before anything has served, a role that ended so often will not get up by itself."""
 _POLL_S = 0.2
 _PROBE_S = 2.0
 
@@ -101,7 +100,8 @@ class LocalSystem:
         """Restart what died; returns what ended since the last call.
 
         Raises:
-            RejoinderError: a role refuses to start or keeps dying at its start.
+            RejoinderError: nothing has served yet, and a role refuses its configuration or keeps
+                ending.
         """
         ended = self._started().watch()
         for event in ended:
@@ -113,16 +113,25 @@ class LocalSystem:
         return self._started().running()
 
     def wait_until_ready(
-        self, say: Callable[[str], None], keep_on: Callable[[], bool] = lambda: True
+        self,
+        say: Callable[[str], None],
+        keep_on: Callable[[], bool] = lambda: True,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Return when the gateway serves, or when ``keep_on`` says no.
+
+        Args:
+            say: told what is being waited for.
+            keep_on: asked several times a second.
+            tell: told which role has ended, and why; None: ``say`` is.
 
         Raises:
             RejoinderError: a role cannot start.
         """
         next_probe = 0.0
         while keep_on():
-            self.watch()
+            for event in self.watch():
+                (tell or say)(self.told(event))
             if time.monotonic() >= next_probe:
                 missing = missing_parts(self.config.gateway.host, self.config.gateway.port)
                 if not missing:
@@ -142,18 +151,33 @@ class LocalSystem:
             raise RuntimeError("start() comes first")
         return self._launcher
 
+    def told(self, event: RoleEnded) -> str:
+        """Return in one line what ended, what it said last, and what happens next."""
+        return (
+            f"the {event.name} (process {event.pid}) {event.cause} after {event.lived_s:.0f} s"
+            f"{self._last_words(event, ': ')}; it is started again in {event.restart_in_s:.1f} s"
+        )
+
     def _give_up_on(self, event: RoleEnded) -> None:
         """Raise where restarting is pointless: a role refuses, or nothing has ever worked.
 
-        Once the system serves, it goes on serving whatever happens to a role.
+        Once the system has served, it goes on serving whatever happens to a role.
         """
-        refused = event.exit_code == REFUSED and event.lives == 1
-        crashing = event.exit_code > 0 and event.lives >= TRIES_AT_START and not self._has_served
-        if not refused and not crashing:
+        if self._has_served:
             return
+        refused = event.exit_code == EXIT_CONFIG and event.lived_s < STEADY_S
+        if not refused and event.lives < TRIES_AT_START:
+            return
+        said = self._last_words(event) or event.cause
         log_file = self._started().log_of(event.name)
-        said = log_file.last_line().removeprefix("error: ") or event.cause
         raise RejoinderError(f"the {event.name} cannot start: {said} (log: {log_file.path})")
+
+    def _last_words(self, event: RoleEnded, before: str = "") -> str:
+        """Return the error a role ended with; nothing where it could not say any."""
+        if event.exit_code <= 0:  # killed: the last line of its log tells of something else
+            return ""
+        line = self._started().log_of(event.name).last_line()
+        return before + line.removeprefix("error: ") if line else ""
 
 
 def fetch_model(path: str) -> Path:

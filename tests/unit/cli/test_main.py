@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from rejoinder.cli import config as config_commands
 from rejoinder.cli import terminal
-from rejoinder.cli.main import EXIT_FAULT, EXIT_REFUSED, app
+from rejoinder.cli.main import EXIT_FAULT, app
+from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "fastapi", "pydantic", "aiohttp", "matplotlib")
 
@@ -48,16 +49,16 @@ def test_help_imports_nothing_heavy() -> None:
         assert command in done.stdout
 
 
-def test_an_expected_error_is_one_line_with_exit_code_2() -> None:
+def test_a_fault_of_the_configuration_is_one_line_with_an_exit_code_of_its_own() -> None:
     code, out, err = run("--config", "nowhere.toml", "up")
-    assert (code, out) == (EXIT_REFUSED, "")
+    assert (code, out) == (EXIT_CONFIG, "")
     assert err == "error: cannot read nowhere.toml: No such file or directory\n"
 
 
 def test_an_unknown_key_names_the_key() -> None:
     Path("rejoinder.toml").write_text("[gateway]\nprot = 1\n")
     code, _, err = run("config", "show")
-    assert code == EXIT_REFUSED
+    assert code == EXIT_CONFIG
     assert "gateway.prot" in err
     assert "Traceback" not in err
 
@@ -86,7 +87,7 @@ def test_config_show_can_be_read_back_and_says_where_it_came_from() -> None:
 def test_config_show_refuses_what_cannot_learn_and_still_prints_it() -> None:
     Path("rejoinder.toml").write_text('[engine]\nkind = "scripted"\n')
     code, out, err = run("config", "show")
-    assert code == EXIT_REFUSED
+    assert code == EXIT_CONFIG
     assert 'kind = "scripted"' in out
     assert "set it to 'torch'" in err
 
@@ -122,5 +123,5 @@ def test_reading_a_journal_that_is_not_there_makes_none(command: list[str]) -> N
 
 def test_retention_without_a_limit_names_the_keys() -> None:
     code, _, err = run("records", "retain")
-    assert code == EXIT_REFUSED
+    assert code == EXIT_CONFIG
     assert "journal.keep_days" in err

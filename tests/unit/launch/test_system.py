@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from rejoinder.config import Config, GatewayConfig, TorchEngineConfig
-from rejoinder.errors import RejoinderError
+from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, RejoinderError
+from rejoinder.launch import system as system_module
 from rejoinder.launch.base import RoleEnded, RoleRunning, RoleSpec
+from rejoinder.launch.local import STEADY_S
 from rejoinder.launch.logs import RoleLog
 from rejoinder.launch.ports import bind_port, bound_port
-from rejoinder.launch.system import REFUSED, LocalSystem, missing_parts
+from rejoinder.launch.system import TRIES_AT_START, LocalSystem, missing_parts
 
 
 class Launcher:
@@ -36,8 +38,8 @@ class Launcher:
         return RoleLog(self.directory, name)
 
 
-def end(code: int, lives: int) -> RoleEnded:
-    return RoleEnded("trainer", 1, code, lives, lived_s=1.0, restart_in_s=0.2)
+def end(code: int, lives: int, lived_s: float = 1.0) -> RoleEnded:
+    return RoleEnded("trainer", 1, code, lives, lived_s=lived_s, restart_in_s=0.2)
 
 
 @pytest.fixture
@@ -61,40 +63,68 @@ def system(config: Config, launcher: Launcher) -> LocalSystem:
     return system
 
 
-def test_a_role_that_refuses_at_its_first_start_ends_the_system_in_its_own_words(
-    system: LocalSystem, launcher: Launcher
-) -> None:
+def write_log(launcher: Launcher, line: str) -> None:
     with launcher.log_of("trainer").open() as log:
-        log.write(b"error: trainer.lora.targets: there is no module 'x'\n")
-    launcher.ended = [end(REFUSED, lives=1)]
+        log.write(f"{line}\n".encode())
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_a_role_that_refuses_its_configuration_ends_the_start_in_its_own_words(
+    system: LocalSystem, launcher: Launcher, lives: int
+) -> None:
+    write_log(launcher, "error: trainer.lora.targets: there is no module 'x'")
+    launcher.ended = [end(EXIT_CONFIG, lives)]
     with pytest.raises(RejoinderError, match=r"trainer cannot start: trainer\.lora\.targets"):
         system.watch()
 
 
-def test_a_role_that_refuses_later_is_only_restarted(
+def test_a_role_that_worked_for_long_before_it_refused_is_tried_again(
     system: LocalSystem, launcher: Launcher
 ) -> None:
-    launcher.ended = [end(REFUSED, lives=2)]
+    launcher.ended = [end(EXIT_CONFIG, lives=1, lived_s=STEADY_S)]
     assert len(system.watch()) == 1
 
 
-def test_a_role_that_crashes_three_times_before_anything_worked_ends_the_system(
-    system: LocalSystem, launcher: Launcher
+@pytest.mark.parametrize("code", [1, EXIT_REFUSED, -9])
+def test_a_role_that_ends_three_times_before_anything_worked_ends_the_system(
+    system: LocalSystem, launcher: Launcher, code: int
 ) -> None:
-    launcher.ended = [end(1, lives=2)]
-    system.watch()
-    launcher.ended = [end(1, lives=3)]
-    with pytest.raises(RejoinderError, match="ended with exit code 1"):
+    """A signal counts like any other end: out of memory at each start is no accident."""
+    for lives in range(1, TRIES_AT_START):
+        launcher.ended = [end(code, lives)]
+        system.watch()
+    launcher.ended = [end(code, TRIES_AT_START)]
+    with pytest.raises(RejoinderError, match=f"signal 9|exit code {code}"):
         system.watch()
 
 
-@pytest.mark.parametrize(("code", "served"), [(-9, False), (1, True)])
-def test_a_killed_role_or_a_crash_after_serving_never_ends_the_system(
-    system: LocalSystem, launcher: Launcher, code: int, served: bool
+@pytest.mark.parametrize("code", [1, EXIT_REFUSED, EXIT_CONFIG, -9])
+@pytest.mark.parametrize("lives", [1, 5])
+def test_nothing_that_becomes_of_a_role_ends_a_system_that_has_served(
+    system: LocalSystem, launcher: Launcher, code: int, lives: int
 ) -> None:
-    system._has_served = served
-    launcher.ended = [end(code, lives=3)]
+    system._has_served = True
+    launcher.ended = [end(code, lives)]
     assert len(system.watch()) == 1
+
+
+def test_a_role_that_ends_while_the_start_is_waited_for_is_told_with_its_last_words(
+    system: LocalSystem, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(launcher, "error: the disk is full")
+    launcher.ended = [end(1, lives=1)]
+    monkeypatch.setattr(system_module, "missing_parts", lambda *_: [])
+    said: list[str] = []
+    system.wait_until_ready(said.append)
+    (line,) = said
+    assert line.startswith("the trainer (process 1) ended with exit code 1 after 1 s: the disk is")
+
+
+def test_a_killed_role_is_not_given_the_words_of_an_earlier_end(
+    system: LocalSystem, launcher: Launcher
+) -> None:
+    write_log(launcher, "error: of another life")
+    assert "another life" not in system.told(end(-9, lives=2))
 
 
 def test_ports_are_bound_before_anything_starts_and_freed_at_the_end(config: Config) -> None:
