@@ -35,9 +35,11 @@ class LikelihoodJudge:
         self._readout = readout
         self._views = Views(setting.tokenizer)
         self._word_ids = {
-            place: {word: self._views.word_id(word) for word in words}
+            place: {word: self._views.word_id(word, place) for word in words}
             for place, words in readout.words.items()
         }
+        for ids in self._word_ids.values():
+            _refuse_shared(ids, setting.model_id)
         self._empty: dict[bool, float] = {}
         self._fingerprint = fingerprint_of(
             "likelihood",
@@ -157,6 +159,23 @@ class LikelihoodJudge:
 
     async def close(self) -> None:
         """The engine belongs to the caller."""
+
+
+def _refuse_shared(ids: Mapping[str, int], model_id: str) -> None:
+    """Refuse words that the model cannot tell apart by their first token.
+
+    Raises:
+        ConfigError: two words begin with one id: their probabilities would always be equal.
+    """
+    owner: dict[int, str] = {}
+    for word, id_ in ids.items():
+        if id_ in owner:
+            raise ConfigError(
+                f"judge.kind = 'likelihood' cannot work with model.path = {model_id!r}: its "
+                f"tokenizer begins {owner[id_]!r} and {word!r} with the same token; choose another "
+                "model.path, or another judge.kind (llm, callable, feedback)"
+            )
+        owner[id_] = word
 
 
 def build(setting: JudgeSetting) -> LikelihoodJudge:

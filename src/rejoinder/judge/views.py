@@ -48,6 +48,8 @@ _CHAT = (
 )
 _BEGUN = "I'm"
 """Put into the assistant's mouth: what follows it says much (glad, sorry)."""
+_BEFORE = {"opinion": _TAIL, "begun": _BEGUN}
+"""Our own last characters before a place that a word of the readout would follow."""
 _FAKES = re.compile(r"\b(class|feedback|tool output|result of the tool)\s*:", re.IGNORECASE)
 
 
@@ -79,8 +81,16 @@ class Views:
         except ConfigError:  # a base model without a template
             self._renderer = None
 
-    def word_id(self, word: str) -> int:
-        """Return the id that a word begins with; a leading space belongs to the word."""
+    def word_id(self, word: str, place: str) -> int:
+        """Return the id that a word begins with at a place; a leading space belongs to the word.
+
+        It is read behind the characters that stand there: a tokenizer that puts a space before
+        every text gives all words of a list of their own the same first id.
+        """
+        before = _BEFORE.get(place, "")
+        head, whole = self._tokenizer.encode(before), self._tokenizer.encode(before + word)
+        if before and whole[: len(head)] == head and len(whole) > len(head):
+            return whole[len(head)]
         return self._tokenizer.encode(word)[0]
 
     def opinion(self, next_state: Sequence[Message]) -> Reading:

@@ -21,9 +21,9 @@ from rejoinder.types import Fate
 
 
 @pytest.fixture
-def setting(tiny_tokenizer):
+def setting(word_tokenizer):
     engine = FakeEngine(lambda request, id_: -1.0)
-    return lambda config: JudgeSetting(config, "default", engine, tiny_tokenizer, "tiny")
+    return lambda config: JudgeSetting(config, "default", engine, word_tokenizer, "tiny")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from rejoinder.engine.base import VersionSource
 from rejoinder.engine.torch_engine.engine import TorchEngine
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.judge.likelihood import LikelihoodJudge, build
+from rejoinder.judge.readout import PLAIN, readout_for
+from rejoinder.judge.views import Views
 from rejoinder.models.embedded import EMBEDDED, resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.types import Message, WeightsKind
@@ -47,6 +49,15 @@ async def judge(model_path) -> AsyncIterator[LikelihoodJudge]:
     tokenizer = load_tokenizer(model_path)
     yield build(JudgeSetting(LikelihoodJudgeConfig(), "default", engine, tokenizer, EMBEDDED))
     await engine.close()
+
+
+def test_the_words_of_the_fitted_readout_keep_the_ids_they_were_fitted_with(model_path) -> None:
+    tokenizer = load_tokenizer(model_path)
+    views = Views(tokenizer)
+    for readout in (readout_for(EMBEDDED), PLAIN):
+        for place, words in readout.words.items():
+            ids = [views.word_id(word, place) for word in words]
+            assert ids == [tokenizer.encode(word)[0] for word in words]
 
 
 async def test_it_tells_plain_praise_and_success_from_complaint_and_error(judge) -> None:

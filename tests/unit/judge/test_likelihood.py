@@ -135,6 +135,11 @@ async def test_an_engine_that_cannot_score_is_refused_at_the_start(make) -> None
         await judge.check()
 
 
+def test_regression_a_model_whose_labels_begin_alike_is_refused(make) -> None:
+    with pytest.raises(ConfigError, match=r"'tiny'.*' positive' and ' negative'.*model\.path"):
+        make(PLAIN)  # one token per byte: both begin with the space
+
+
 def test_the_fingerprint_follows_readout_model_threshold_and_margin(make) -> None:
     prints = [
         make().fingerprint,
