@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from durability_audit import audit, queued
-from loop_process import READY_S, LoopProcess, machine
+from loop_process import READY_S, LoopProcess
+from outcome import machine
 from rejoinder.config import Config, GatewayConfig, TorchEngineConfig, TrainerConfig
 from talkers import Answer, Talkers
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import sqlite3
 import threading
 import time
 from pathlib import Path
 from types import TracebackType
-
-import psutil
 
 from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.launch.base import RoleEnded
@@ -102,23 +99,3 @@ class LoopProcess:
                 self.ended += self._system.watch()
         except BaseException as error:  # noqa: BLE001 - handed to the main thread by check()
             self.failure = error
-
-
-def machine() -> dict[str, object]:
-    """Return what the figures were measured on."""
-    return {
-        "processor": _processor(),
-        "cores": psutil.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

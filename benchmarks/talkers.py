@@ -37,6 +37,10 @@ class Answer:
     completion_id: str = ""
     text: str = ""
     finish_reason: str | None = None
+    max_tokens: int = 0
+    """How many it was allowed to have."""
+    tokens: int | None = None
+    """How many it has, as its ``usage`` says; None where no usage came."""
     done: bool = False
     """``[DONE]`` has arrived."""
     error: str | None = None
@@ -45,8 +49,16 @@ class Answer:
 
     @property
     def whole(self) -> bool:
-        """Whether it ended as an answer should."""
-        return self.error is None and self.done and self.finish_reason in ("stop", "length")
+        """Whether it ended as an answer should: by itself, or with all tokens it may have."""
+        if self.error is not None or not self.done:
+            return False
+        full = self.tokens is not None and self.tokens == self.max_tokens
+        return self.finish_reason == "stop" or (self.finish_reason == "length" and full)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it broke off and yet was given out as an answer that ended."""
+        return self.error is None and self.done and not self.whole
 
 
 class Talkers:
@@ -103,10 +115,11 @@ class Talkers:
             await self._ask(http, messages)
 
     async def _ask(self, http: aiohttp.ClientSession, messages: list[dict[str, str]]) -> Answer:
-        answer = Answer(time.time())
+        answer = Answer(time.time(), max_tokens=self._max_tokens)
         body = {
             "messages": messages,
             "stream": True,
+            "stream_options": {"include_usage": True},
             "max_tokens": self._max_tokens,
             "temperature": 0.8,
         }
@@ -116,14 +129,15 @@ class Talkers:
                     answer.error = f"status {response.status}: {(await response.text())[:200]}"
                 else:
                     async for line in response.content:
-                        _read(line, answer)
+                        read_event(line, answer)
         except (aiohttp.ClientError, TimeoutError) as error:
             answer.error = f"{type(error).__name__}: {error}"
         self._heard(answer)
         return answer
 
 
-def _read(line: bytes, answer: Answer) -> None:
+def read_event(line: bytes, answer: Answer) -> None:
+    """Take one line of an event stream into the answer."""
     if not line.startswith(b"data: "):
         return
     now = time.time()
@@ -136,6 +150,10 @@ def _read(line: bytes, answer: Answer) -> None:
         answer.error = str(event["error"]["message"])
         return
     answer.completion_id = event["id"]
+    if event.get("usage") is not None:
+        answer.tokens = event["usage"]["completion_tokens"]
+    if not event["choices"]:  # the event that tells the usage
+        return
     choice = event["choices"][0]
     answer.finish_reason = choice["finish_reason"] or answer.finish_reason
     if text := choice["delta"].get("content"):
