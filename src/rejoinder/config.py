@@ -154,7 +154,7 @@ class CallableJudgeConfig(JudgeLimits):
     """A Python callable ``package.module:function`` of (context, answer, next state)."""
 
     kind: Literal["callable"] = "callable"
-    target: str = Field(pattern=r"^[\w.]+:[\w.]+$")
+    target: str = Field(pattern=r"^\w+(\.\w+)*:\w+(\.\w+)*$")
 
 
 class FeedbackJudgeConfig(JudgeLimits):

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import TypeAlias, cast
 
 from rejoinder.config import CallableJudgeConfig
@@ -105,7 +106,7 @@ def build(setting: JudgeSetting) -> CallableJudge:
     assert isinstance(config, CallableJudgeConfig)
     module_name, _, name = config.target.partition(":")
     try:
-        scorer = getattr(importlib.import_module(module_name), name)
+        scorer = attrgetter(name)(importlib.import_module(module_name))
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"judge.target: cannot import {config.target}: {error}") from error
     if not callable(scorer):

@@ -124,13 +124,32 @@ class LlmJudge:
 
 
 def build(setting: JudgeSetting) -> LlmJudge:
-    """Return the judge for an endpoint, or for the engine where no endpoint is configured."""
+    """Return the judge for an endpoint, or for the engine where no endpoint is configured.
+
+    Raises:
+        ConfigError: it cannot work as configured, or a setting would have no effect.
+    """
     config = setting.config
     assert isinstance(config, LlmJudgeConfig)
     if config.base_url is not None:
         from rejoinder.judge.endpoint import EndpointCompleter
 
         return LlmJudge(config, EndpointCompleter(config))
+    _refuse_settings_of_endpoints(config)
     from rejoinder.judge.embedded import EngineCompleter
 
     return LlmJudge(config, EngineCompleter(setting, config))
+
+
+def _refuse_settings_of_endpoints(config: LlmJudgeConfig) -> None:
+    """Refuse settings that only a call to an endpoint would heed: another judge was meant."""
+    given = {
+        "model": config.model is not None,
+        "api_key_env": config.api_key_env is not None,
+        "structured": not config.structured,
+    }
+    if names := [f"judge.{name}" for name, is_given in given.items() if is_given]:
+        raise ConfigError(
+            f"without judge.base_url the engine's start weights judge, and {' and '.join(names)} "
+            "would have no effect; set judge.base_url to the endpoint, or remove the rest"
+        )

@@ -11,6 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from judge_fakes import assistant, user
 from rejoinder.config import CallableJudgeConfig
@@ -130,3 +131,19 @@ def test_a_target_that_cannot_be_called_is_refused(target: str, monkeypatch) -> 
     monkeypatch.setitem(sys.modules, "judge_target", SimpleNamespace(x=3))
     with pytest.raises(ConfigError, match=r"judge\.target"):
         build(SimpleNamespace(config=CallableJudgeConfig(target=target)))
+
+
+async def test_regression_a_target_may_be_a_method_or_lie_in_a_class(monkeypatch) -> None:
+    inner = SimpleNamespace(score=lambda *_: -1)
+    monkeypatch.setitem(sys.modules, "judge_target", SimpleNamespace(rules=inner))
+    config = CallableJudgeConfig(target="judge_target:rules.score")
+    judge = build(SimpleNamespace(config=config))
+    assert (await judge.judge([user("q")], assistant("a"), [user("r")])).score == -1
+
+
+@pytest.mark.parametrize(
+    "target", [".:f", "a.:f", "a..b:f", "a:.f", "a:f.", "a:b..c", "a", "a:b:c"]
+)
+def test_a_target_that_names_nothing_is_refused_by_the_configuration(target: str) -> None:
+    with pytest.raises(ValidationError):
+        CallableJudgeConfig(target=target)

@@ -50,6 +50,22 @@ async def test_the_feedback_judge_leaves_next_states_without_a_verdict(setting) 
     assert (outcome.score, outcome.why, outcome.votes) == (None, Fate.NO_SIGNAL, ())
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"model": "m"}, r"judge\.model"),
+        ({"api_key_env": "KEY"}, r"judge\.api_key_env"),
+        ({"structured": False}, r"judge\.structured"),
+        ({"model": "m", "api_key_env": "KEY"}, r"judge\.model and judge\.api_key_env"),
+    ],
+)
+def test_regression_settings_of_an_endpoint_are_refused_where_there_is_none(
+    setting, settings: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named + r".*set judge\.base_url"):
+        factory.build_judge(setting(LlmJudgeConfig(**settings)))
+
+
 def make_plugin(setting: JudgeSetting) -> FakeJudge:
     judge = FakeJudge(judgement(setting.config.options["score"]))
     judge.fingerprint = "house-1"
