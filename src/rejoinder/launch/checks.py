@@ -20,8 +20,6 @@ from rejoinder.config import (
 )
 from rejoinder.errors import ConfigError
 
-TRACKER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
-
 
 def faults(config: Config) -> list[str]:
     """Return why a configuration cannot learn or work, one line each; empty if it can."""
@@ -91,24 +89,13 @@ def _judge(config: Config) -> Iterator[str]:
 
 def _trainer(config: Config) -> Iterator[str]:
     from rejoinder.algorithms.registry import build_algorithm
+    from rejoinder.trainer.checks import training_faults
+    from rejoinder.trainer.trackers import missing_packages
 
     trainer = config.trainer
     yield from _refusal(lambda: build_algorithm(trainer))
-    if trainer.loss.icepop_low >= trainer.loss.icepop_high:
-        yield "trainer.loss.icepop_low must be below icepop_high: every token would be left out"
-    if trainer.schedule != "constant" and trainer.warmup_steps >= trainer.schedule_steps:
-        yield (
-            "trainer.warmup_steps must be below trainer.schedule_steps: the learning rate would "
-            "reach zero before it is warm"
-        )
-    if trainer.lora is not None and not trainer.lora.targets:
-        yield "trainer.lora.targets is empty, so no weight would train: name at least one module"
-    for tracker in trainer.trackers:
-        if importlib.util.find_spec(TRACKER_PACKAGES[tracker]) is None:
-            yield (
-                f"trainer.trackers: {tracker} is not installed: run `pip install "
-                f"'rejoinder[{tracker}]'`, or take it out of the list"
-            )
+    yield from training_faults(trainer)
+    yield from missing_packages(trainer.trackers)
 
 
 def _evaluation(config: Config) -> Iterator[str]:

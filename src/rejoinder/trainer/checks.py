@@ -1,61 +1,54 @@
-"""Configurations that cannot learn are refused at start (rule 10). Knows no PyTorch."""
+"""Configurations that cannot learn are refused at start (rule 10). Knows no PyTorch.
+
+That samples carry the log-probabilities they were sampled with is no question here: the journal
+makes no sample of a turn that lacks one.
+"""
 
 from __future__ import annotations
 
-from rejoinder.algorithms.base import Algorithm
+from collections.abc import Iterator
+
 from rejoinder.config import LossConfig, TrainerConfig
 from rejoinder.errors import ConfigError
 
 
-def check_training(
-    config: TrainerConfig, algorithm: Algorithm, *, behaviour_logprobs: bool
-) -> None:
-    """Refuse an algorithm and a loss that cannot work together or with the engine.
-
-    Args:
-        config: the trainer's settings.
-        algorithm: the one they name.
-        behaviour_logprobs: whether samples carry the log-probabilities they were sampled with
-            (the engine's capability ``logprobs``).
+def check_training(config: TrainerConfig) -> None:
+    """Refuse settings that cannot train.
 
     Raises:
-        ConfigError: the message names the key and the remedy.
+        ConfigError: all faults, a line each.
     """
-    check_loss(config.loss, behaviour_logprobs=behaviour_logprobs)
-    if algorithm.needs_behaviour_logprobs and not behaviour_logprobs:
-        raise ConfigError(
-            f"trainer.algorithm = {algorithm.name!r} needs the log-probabilities that answers were "
-            'sampled with: use an engine with the capability "logprobs", or another algorithm'
+    found = list(training_faults(config))
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def training_faults(config: TrainerConfig) -> Iterator[str]:
+    """Yield why settings cannot train: a line each, with the key and the remedy."""
+    yield from _loss_faults(config.loss)
+    if config.schedule != "constant" and config.warmup_steps >= config.schedule_steps:
+        yield (
+            "trainer.warmup_steps must be below trainer.schedule_steps: the learning rate would "
+            "reach zero before it is warm"
         )
+    if config.lora is not None and not config.lora.targets:
+        yield "trainer.lora.targets is empty, so no weight would train: name at least one module"
 
 
-def check_loss(config: LossConfig, *, behaviour_logprobs: bool) -> None:
-    """Refuse a loss that cannot work.
-
-    Args:
-        config: the loss.
-        behaviour_logprobs: whether samples carry the log-probabilities they were sampled with.
-
-    Raises:
-        ConfigError: the message names the key and the remedy.
-    """
+def _loss_faults(config: LossConfig) -> Iterator[str]:
     if config.icepop_low >= config.icepop_high:
-        raise ConfigError("trainer.loss.icepop_low must be below trainer.loss.icepop_high")
+        yield (
+            "trainer.loss.icepop_low must be below trainer.loss.icepop_high: every token would be "
+            "left out"
+        )
     if config.kl_importance and not config.kl_coefficient:
-        raise ConfigError(
+        yield (
             "trainer.loss.kl_importance weights a KL term that trainer.loss.kl_coefficient = 0 "
             "turns off: set the coefficient, or remove kl_importance"
         )
-    if behaviour_logprobs:
-        return
-    if config.correction != "none":
-        raise ConfigError(
-            f"trainer.loss.correction = {config.correction!r} needs the log-probabilities that "
-            "answers were sampled with, and this engine does not give them: use an engine with "
-            'the capability "logprobs", or set it to "none"'
-        )
-    if config.kl_importance:
-        raise ConfigError(
-            "trainer.loss.kl_importance needs the log-probabilities that answers were sampled "
-            'with: use an engine with the capability "logprobs", or remove it'
+    if config.kl_kind == "k1" and config.kl_coefficient and not config.kl_importance:
+        # Its gradient is that of l, whose mean over the policy's own samples is zero.
+        yield (
+            "trainer.loss.kl_kind = 'k1' without trainer.loss.kl_importance pulls nowhere, its "
+            "gradient is noise around zero: set kl_importance = true, or choose 'k2' or 'k3'"
         )

@@ -58,8 +58,7 @@ def _train(
     heartbeat: Heartbeat,
     stop: threading.Event,
 ) -> None:
-    # The journal makes no sample of a turn without finite log-probabilities.
-    check_training(config.trainer, algorithm, behaviour_logprobs=True)
+    check_training(config.trainer)
     policy = config.model.policy
     with contextlib.ExitStack() as stack:
         trackers = Trackers(

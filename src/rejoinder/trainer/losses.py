@@ -15,7 +15,6 @@ from torch import Tensor
 
 from rejoinder.config import LossConfig
 from rejoinder.errors import ConfigError
-from rejoinder.trainer.checks import check_loss
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to plus or minus this before ``exp``, which stays finite in fp32."""
@@ -142,8 +141,11 @@ def _correction(inputs: LossInputs, config: LossConfig) -> Tensor | None:
 
 def _behaviour(inputs: LossInputs, config: LossConfig) -> Tensor:
     if inputs.behaviour is None:
-        check_loss(config, behaviour_logprobs=False)
-        raise ConfigError("this loss needs behaviour log-probabilities, and the samples have none")
+        raise ConfigError(
+            f"trainer.loss.correction = {config.correction!r} and trainer.loss.kl_importance = "
+            f"{config.kl_importance} need the log-probabilities that answers were sampled with, "
+            "and there are none: set them to 'none' and false"
+        )
     return inputs.behaviour
 
 

@@ -14,7 +14,6 @@ from rejoinder.errors import ConfigError
 log = structlog.get_logger(__name__)
 
 _PROJECT = "rejoinder"
-_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
 EXTERNAL = frozenset({"wandb"})
 """Trackers that send figures (never conversations) off this machine; ``status`` names them."""
 
@@ -64,9 +63,12 @@ class Trackers:
 
 
 def missing_packages(names: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each tracker of ``trainer.trackers`` that is not installed."""
+    """Yield a line for each tracker of ``trainer.trackers`` whose package is not installed.
+
+    A tracker, its package and the extra that brings it have one name.
+    """
     for name in names:
-        if importlib.util.find_spec(_PACKAGES[name]) is None:
+        if importlib.util.find_spec(name) is None:
             yield (
                 f"trainer.trackers: {name} is not installed: run `pip install 'rejoinder[{name}]'`,"
                 " or take it out of the list"

@@ -60,6 +60,10 @@ BAD = {
         Config(trainer=TrainerConfig(loss=LossConfig(icepop_low=2.0, icepop_high=1.0))),
         "icepop_low",
     ),
+    "KL term that pulls nowhere": (
+        Config(trainer=TrainerConfig(loss=LossConfig(kl_kind="k1", kl_coefficient=0.1))),
+        "set kl_importance = true",
+    ),
     "warm-up never ends": (
         Config(trainer=TrainerConfig(schedule="cosine", warmup_steps=10, schedule_steps=10)),
         "warmup_steps",

@@ -273,6 +273,11 @@ def test_k3_is_biased_for_samples_of_another_policy_and_importance_removes_it() 
         torch.testing.assert_close(gradient, exact_kl_gradient())
 
 
+def test_k1_without_importance_has_no_gradient_on_policy() -> None:
+    _, gradient = expected_kl("k1", P, importance=False)
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-9, rtol=0)
+
+
 def test_k2_has_the_exact_gradient_on_policy() -> None:
     _, gradient = expected_kl("k2", P, importance=False)
     torch.testing.assert_close(gradient, exact_kl_gradient())
