@@ -1,19 +1,19 @@
 """Measures the built-in judges on the labelled next states.
 
-Usage: python benchmarks/judge.py [--split dev|held_out] [--judges likelihood,plain,llm,endpoint]
+Usage: python benchmarks/judge.py [--split held_out|dev] [--judges likelihood,plain,llm,endpoint]
 
 ``likelihood`` is the default judge; ``plain`` the same without the weights fitted for the embedded
 model (what any other model gets); ``llm`` lets the engine's start weights generate votes;
 ``endpoint`` is the LLM judge on ``--base-url``. Judgements run one at a time, so that their
-seconds are those of one call. The last line printed is one JSON object.
+seconds are those of one call. The weights of ``likelihood`` were fitted on the development split
+(``judge_fit.py``), so only the held-out one says how good it is; figures of the other are marked
+``in_sample``. The last line printed is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import math
 import statistics
 import sys
 import time
@@ -21,7 +21,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from judge_engine import judge_setting
+from outcome import at_least, finish
 from rejoinder.config import LikelihoodJudgeConfig, LlmJudgeConfig
+from rejoinder.evaluation.statistics import Share
 from rejoinder.judge.base import Judge, JudgeSetting
 from rejoinder.judge.factory import build_judge
 from rejoinder.judge.labelled import LabelledNextState, load_labelled
@@ -32,18 +34,37 @@ from rejoinder.models.embedded import EMBEDDED
 from rejoinder.types import Judgement
 
 CLASSES = {1: "good", -1: "bad"}
+COVERAGE_BAR, ACCURACY_BAR = 0.9, 0.92
+"""What the default judge must reach on all clear next states that are held out."""
 
 
 def main() -> None:
     arguments = parse()
     items = load_labelled(arguments.split)[: arguments.limit]
     report = asyncio.run(measure_all(items, arguments))
-    print(json.dumps({"split": arguments.split, "items": len(items), "judges": report}))
+    figures = {
+        "split": arguments.split,
+        "in_sample": arguments.split == "dev",
+        "items": len(items),
+        "judges": report,
+        "bars": {"coverage": COVERAGE_BAR, "accuracy": ACCURACY_BAR},
+    }
+    whole = arguments.split == "held_out" and arguments.limit is None
+    finish("judge", figures, passed=verdict(report) if whole else None)
 
 
-def parse() -> argparse.Namespace:
+def verdict(report: dict) -> bool | None:
+    """Whether the default judge reaches its bars; None where it was not measured."""
+    if "likelihood" not in report:
+        return None
+    clear = report["likelihood"]["clear"]
+    reached = at_least(COVERAGE_BAR, [clear["coverage"]])
+    return reached and at_least(ACCURACY_BAR, [clear["accuracy"]])
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--split", choices=["dev", "held_out"], default="dev")
+    parser.add_argument("--split", choices=["held_out", "dev"], default="held_out")
     parser.add_argument("--judges", default="likelihood", help="comma separated")
     parser.add_argument("--model", default=EMBEDDED, help="model of the in-process engine")
     parser.add_argument("--threads", type=int, default=None)
@@ -54,7 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--endpoint-model")
     parser.add_argument("--api-key-env")
     parser.add_argument("--allow-external", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 async def measure_all(items: list[LabelledNextState], arguments: argparse.Namespace) -> dict:
@@ -131,31 +152,18 @@ def rates(pairs: list[tuple[LabelledNextState, Judgement]]) -> dict:
     """Coverage: verdicts of +1 or -1 among all; accuracy: right ones among those."""
     decided = [(item, outcome) for item, outcome in pairs if outcome.score in CLASSES]
     right = sum(item.labels[0] == outcome.score for item, outcome in decided)
+    coverage, accuracy = Share(len(decided), len(pairs)), Share(right, len(decided))
     return {
         "count": len(pairs),
-        "coverage": share(len(decided), len(pairs)),
-        "accuracy": share(right, len(decided)),
-        "accuracy_95": wilson(right, len(decided)),
+        "coverage": round(coverage.value, 4),
+        "accuracy": round(accuracy.value, 4),
+        "accuracy_95": [round(end, 4) for end in accuracy.interval],
     }
 
 
 def histogram(outcomes: list[Judgement]) -> dict:
     names = {**CLASSES, 0: "neutral", None: "no_verdict"}
     return dict(Counter(names[outcome.score] for outcome in outcomes))
-
-
-def share(part: int, whole: int) -> float | None:
-    return round(part / whole, 4) if whole else None
-
-
-def wilson(part: int, whole: int, z: float = 1.96) -> list[float] | None:
-    """Return the 95 % score interval of a share (Wilson 1927)."""
-    if not whole:
-        return None
-    rate, scale = part / whole, 1 + z**2 / whole
-    middle = (rate + z**2 / (2 * whole)) / scale
-    half = z / scale * math.sqrt(rate * (1 - rate) / whole + z**2 / (4 * whole**2))
-    return [round(middle - half, 4), round(middle + half, 4)]
 
 
 if __name__ == "__main__":
