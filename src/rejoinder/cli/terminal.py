@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 
 from rich.console import Console
@@ -26,8 +27,9 @@ def show_error(message: str) -> None:
 
 
 def show_note(message: str) -> None:
-    """Print a remark that is no result."""
-    err().print(Text(message, style="dim"), soft_wrap=True)
+    """Print a remark that is no result; where it cannot be written, the work goes on without."""
+    with contextlib.suppress(OSError):  # such as a log on a full disk
+        err().print(Text(message, style="dim"), soft_wrap=True)
 
 
 def age(seconds: float) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import err, out, show_note
+from rejoinder.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
+
+    from rich.text import Text
 
     from rejoinder.journal.sql import SqlJournal
     from rejoinder.launch.system import LocalSystem
@@ -32,20 +35,29 @@ def add_to(app: typer.Typer) -> None:
 
 def up(ctx: typer.Context) -> None:
     """Start serving, judging and training on this machine; Ctrl-C ends all of it."""
+    from rejoinder.journal.sql import SqlJournal
     from rejoinder.launch.home import logs_path
+    from rejoinder.launch.housekeeping import Housekeeper
     from rejoinder.launch.system import LocalSystem
     from rejoinder.log import secrets_of, set_up_logging
 
     config = settings_of(ctx).config
     set_up_logging("warning", as_json=False, secrets=secrets_of(config))
-    with LocalSystem(config) as system, _stop_on_signal(system) as stopping:
+    with (
+        LocalSystem(config) as system,
+        _stop_on_signal(system) as stopping,
+        ExitStack() as resources,
+    ):
         show_note(f"data: {config.home_path}   logs: {logs_path(config)}")
         with _progress() as say:
             system.start(say)
+            # Opened before anything serves: later an error in it would be no reason to stop.
+            journal = resources.enter_context(SqlJournal(system.config.journal_url))
             system.wait_until_ready(say, keep_on=lambda: not stopping.is_set(), tell=show_note)
         if not stopping.is_set():
             _show_how_to_talk(system)
-            _watch(system, stopping)
+            with Housekeeper(journal, system.config.journal):
+                _watch(system, journal, stopping)
         show_note("stopping: answers in progress are finished; Ctrl-C again ends at once")
     show_note("stopped")
 
@@ -117,41 +129,55 @@ def _show_how_to_talk(system: LocalSystem) -> None:
     out().print(Panel(Text(text), title=f"ready at {api}", expand=False, border_style="green"))
 
 
-def _watch(system: LocalSystem, stopping: threading.Event) -> None:
+def _watch(system: LocalSystem, journal: SqlJournal, stopping: threading.Event) -> None:
     """Supervise until told to stop, with one line of status."""
     from rich.live import Live
 
-    from rejoinder.cli.status_view import status_line
-    from rejoinder.journal.sql import SqlJournal
-    from rejoinder.launch.housekeeping import Housekeeper
-
-    config = system.config
-    with SqlJournal(config.journal_url) as journal, Housekeeper(journal, config.journal):
-        if not err().is_terminal:
-            _watch_plainly(system, journal, stopping)
-            return
-        with Live(console=err(), auto_refresh=False, transient=True) as live:
-            due = 0.0
-            while not stopping.wait(_TICK_S):
-                for event in system.watch():
-                    live.console.print(f"[yellow]{system.told(event)}[/yellow]")
-                if time.monotonic() >= due:
-                    live.update(status_line(_document(system, journal)), refresh=True)
-                    due = time.monotonic() + _STATUS_S
+    if not err().is_terminal:
+        _watch_plainly(system, journal, stopping)
+        return
+    with Live(console=err(), auto_refresh=False, transient=True) as live:
+        due = 0.0
+        while not stopping.wait(_TICK_S):
+            for event in system.watch():
+                show_note(system.told(event))
+            if time.monotonic() >= due:
+                live.update(_status_line(system, journal), refresh=True)
+                due = time.monotonic() + _STATUS_S
 
 
 def _watch_plainly(system: LocalSystem, journal: SqlJournal, stopping: threading.Event) -> None:
-    """Print a line whenever a role ends or a version becomes live."""
-    due, version = 0.0, None
+    """Print a line whenever a role ends, a version becomes live or the journal cannot be read."""
+    due, last = 0.0, ""
     while not stopping.wait(_TICK_S):
         for event in system.watch():
             show_note(system.told(event))
         if time.monotonic() >= due:
             due = time.monotonic() + _STATUS_S
-            live = _document(system, journal)["live"]
-            if live is not None and live["version"] != version:
-                version = live["version"]
-                show_note(f"version {version} is live")
+            news = _news(system, journal)
+            if news and news != last:
+                last = news
+                show_note(news)
+
+
+def _status_line(system: LocalSystem, journal: SqlJournal) -> Text:
+    from rich.text import Text
+
+    from rejoinder.cli.status_view import status_line
+
+    try:
+        return status_line(_document(system, journal))
+    except JournalError as error:  # serving goes on without the journal, and so does supervising
+        return Text(f"status unavailable: {error}", style="yellow")
+
+
+def _news(system: LocalSystem, journal: SqlJournal) -> str:
+    """Return what a log should say once: the live version, or why it is not known."""
+    try:
+        live = _document(system, journal)["live"]
+    except JournalError as error:  # as above
+        return f"status unavailable: {error}"
+    return "" if live is None else f"version {live['version']} is live"
 
 
 def _document(system: LocalSystem, journal: SqlJournal) -> Json:

@@ -70,10 +70,17 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Give a connection on which all statements see the same commit."""
-        with self.connect() as connection:
-            run(connection, "BEGIN")
-            yield connection
+        """Give a connection on which all statements see the same commit.
+
+        Raises:
+            JournalError: the database cannot be read now.
+        """
+        try:
+            with self.connect() as connection:
+                run(connection, "BEGIN")
+                yield connection
+        except (DatabaseError, sqlite3.DatabaseError) as error:
+            raise JournalError(f"{self.path} cannot be read: {error}") from error
 
     def close(self) -> None:
         """Close all read connections; the last connection of all folds the log into the file."""

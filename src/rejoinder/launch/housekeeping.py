@@ -6,6 +6,7 @@ import threading
 from typing import Protocol
 
 import structlog
+from sqlalchemy.exc import DatabaseError
 
 from rejoinder.config import JournalConfig
 from rejoinder.errors import JournalError
@@ -60,7 +61,8 @@ class Housekeeper:
                 report = self._journal.apply_retention(
                     self._config.keep_days, self._config.max_bytes
                 )
-            except JournalError as error:  # such as a full disk: tried again next time
+            # Such as a full disk: tried again next time.
+            except (JournalError, DatabaseError) as error:
                 log.warning("retention failed", error=str(error))
                 continue
             if any(report["sessions"].values()) or report["above_limit"]:

@@ -25,6 +25,7 @@ STEADY_S = 60.0
 LOG_CHECK_S = 10.0
 _FORCED_WAIT_S = 10.0
 _STEP_S = 0.02
+_BEFORE_FIRST_S = FIRST_DELAY_S / 2
 
 
 class LocalLauncher:
@@ -60,11 +61,11 @@ class LocalLauncher:
         ended = [event for role in self._roles if (event := self._reap(role, now))]
         for role in self._roles:
             if role.process is None and now >= role.start_at:
-                self._start(role)
+                self._restart(role, now)
         if now >= self._next_log_check:
             self._next_log_check = now + LOG_CHECK_S
             for role in self._roles:
-                role.log.turn_over()
+                self._turn_over(role)
         return ended
 
     def running(self) -> list[RoleRunning]:
@@ -116,6 +117,20 @@ class LocalLauncher:
         role.lives += 1
         role.started = self._clock()
 
+    def _restart(self, role: _Role, now: float) -> None:
+        """Start a role again, later if the machine cannot do it now: the others run on."""
+        try:
+            self._start(role)
+        except OSError as error:  # a full disk, or no memory for another process
+            role.wait(now)
+            log.warning("a role cannot be started now", role=role.spec.name, error=str(error))
+
+    def _turn_over(self, role: _Role) -> None:
+        try:
+            role.log.turn_over()
+        except OSError as error:  # such as a full disk; nothing hangs on these files
+            log.warning("a log was not turned over", file=str(role.log.path), error=str(error))
+
     def _wait_or_kill(self, process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None:
             if self._clock() >= self._deadline:
@@ -128,10 +143,9 @@ class LocalLauncher:
         if role.process is None or role.process.poll() is None:
             return None
         lived = now - role.started
-        role.delay_s = (
-            FIRST_DELAY_S if lived >= STEADY_S else min(LONGEST_DELAY_S, role.delay_s * 2)
-        )
-        role.start_at = now + role.delay_s
+        if lived >= STEADY_S:
+            role.delay_s = _BEFORE_FIRST_S
+        role.wait(now)
         event = RoleEnded(
             name=role.spec.name,
             pid=role.process.pid,
@@ -154,7 +168,12 @@ class _Role:
         self.lives = 0
         self.started = 0.0
         self.start_at = 0.0
-        self.delay_s = FIRST_DELAY_S / 2
+        self.delay_s = _BEFORE_FIRST_S
+
+    def wait(self, now: float) -> None:
+        """Put the next start off, twice as long as the last time."""
+        self.delay_s = min(LONGEST_DELAY_S, self.delay_s * 2)
+        self.start_at = now + self.delay_s
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

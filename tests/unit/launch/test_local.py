@@ -140,3 +140,28 @@ def test_roles_stop_when_their_supervisor_is_gone(make: Make) -> None:
     wait_for(lambda: bool(ended.extend(launcher.watch()) or ended))
     assert ended[0].exit_code == -signal.SIGTERM
     launcher._stopping = True  # its pipe is closed already
+
+
+def test_a_full_disk_or_memory_ends_neither_the_supervisor_nor_other_roles(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    launcher = make()
+    launcher.start([RoleSpec("judge"), RoleSpec("engine")])
+    pid = launcher.running()[1].pid
+    with monkeypatch.context() as broken:
+        broken.setattr(local.RoleLog, "turn_over", full)
+        broken.setattr(local.subprocess, "Popen", full)
+        launcher._next_log_check = 0.0
+        ended: list[RoleEnded] = []
+        wait_for(lambda: bool(ended.extend(launcher.watch()) or ended))
+        role = launcher._roles[0]
+        role.start_at = 0.0
+        assert launcher.watch() == []
+        assert [one.pid for one in launcher.running()] == [None, pid]
+        assert role.delay_s == 2 * local.FIRST_DELAY_S  # tried again later
+    role.start_at = 0.0
+    launcher.watch()
+    assert launcher.running()[0].pid is not None
