@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from rejoinder.errors import RejoinderError
 from rejoinder.types import Json
@@ -34,6 +34,22 @@ class Answer:
     recorded: bool = True
 
 
+def split_url(url: str) -> SplitResult:
+    """Return the parts of a gateway's address; ``http://`` may be left out.
+
+    Raises:
+        RejoinderError: it has another form.
+    """
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets of IPv6, or the port
+        sound = False
+    if not sound:
+        raise RejoinderError(f"{url!r} is not of the form http://host:port")
+    return parts
+
+
 class ApiClient:
     """One gateway, one session.
 
@@ -43,11 +59,9 @@ class ApiClient:
     """
 
     def __init__(self, url: str, key: str | None) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise RejoinderError(f"{url!r} is not of the form http://host:port")
+        parts = split_url(url)
         self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname or "", parts.port
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self.url = f"{parts.scheme}://{parts.netloc}{self._prefix}"
         self._headers = {"Content-Type": "application/json"}

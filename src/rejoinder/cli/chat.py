@@ -33,13 +33,14 @@ def chat(
     """Talk to the policy. What you reply is how it learns.
 
     /good and /bad score the last answer, /new starts a new session, /quit ends.
-    A key is taken from REJOINDER_API_KEY, where the gateway wants one.
+    A key is taken from REJOINDER_API_KEY, where the gateway wants one; without it, this machine's
+    own gateway gets the first of its REJOINDER_API_KEYS.
     """
     from rejoinder.cli.api_client import ApiClient
     from rejoinder.cli.conversation import Conversation, Style
 
     config = settings_of(ctx).config
-    client = ApiClient(url or _gateway_url(config), _key())
+    client = ApiClient(url or _gateway_url(config), key_for(url))
     model, version = client.live_version()
     style = Style(model=model, temperature=temperature, max_tokens=max_tokens)
     err().print(
@@ -64,9 +65,20 @@ def _gateway_url(config: Config) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _key() -> str | None:
-    """Return this user's key; on the gateway's own machine its first key will do."""
+def key_for(url: str | None) -> str | None:
+    """Return this user's key.
+
+    The gateway's own keys open this machine's gateway only: they never go anywhere else.
+
+    Args:
+        url: as the user named it; None: this home's gateway.
+    """
+    from rejoinder.cli.api_client import split_url
+    from rejoinder.config import LOOPBACK
+
     if named := os.environ.get(KEY_VARIABLE):
         return named
+    if url is not None and split_url(url).hostname not in LOOPBACK:
+        return None
     first = os.environ.get("REJOINDER_API_KEYS", "").split(",")[0].strip()
     return first.split(":", 2)[2] if first.count(":") >= 2 else None
