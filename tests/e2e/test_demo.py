@@ -16,7 +16,9 @@ from rejoinder.evaluation.settings import DemoSettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow]
 
-SMALL = DemoSettings(updates=1, heldout=2, people=4, batch_size=4, max_tokens=32, learning_s=240)
+SMALL = DemoSettings(
+    updates=2, curve_every=1, heldout=2, people=4, batch_size=4, max_tokens=32, learning_s=240
+)
 
 
 def test_a_small_demonstration_learns_without_a_failed_request(tmp_path: Path) -> None:
@@ -30,7 +32,8 @@ def test_a_small_demonstration_learns_without_a_failed_request(tmp_path: Path) -
         console=Console(file=file, width=120),
     )
     (run,) = found["runs"]
-    assert run["updates"] >= 1
+    assert run["updates"] >= 2
+    assert run["curve"][0][0] == 1, "a version that is live no more"
     assert run["samples"] >= SMALL.batch_size
     assert run["failed_requests"] == 0
     assert run["start_logprob_before"] < 0

@@ -22,11 +22,14 @@ class Measurement:
 
     version: int
     exchanges: tuple[Exchange, ...]
+    failed: int = 0
+    """Questions without an answer: nobody was satisfied."""
 
     @property
     def satisfied(self) -> Share:
         """How many answers satisfy."""
-        return Share.count(exchange.assessment.passes for exchange in self.exchanges)
+        hits = sum(exchange.assessment.passes for exchange in self.exchanges)
+        return Share(hits, len(self.exchanges) + self.failed)
 
     @property
     def flaws(self) -> dict[str, int]:
@@ -55,7 +58,7 @@ async def measure(
 ) -> Measurement:
     """Ask one version all questions, as side turns with fixed seeds and wishes.
 
-    A request that fails is left out of the share; the client counts it.
+    A request that fails satisfies nobody; the client counts it.
     """
     places = asyncio.Semaphore(settings.measure_at_once)
     rng = random.Random(seed)  # noqa: S311  (which wish goes with which question)
@@ -81,4 +84,5 @@ async def measure(
         return judge_by_rule(question, reply, settings, own_seed)
 
     found = await asyncio.gather(*(ask(number) for number in range(len(asked))))
-    return Measurement(version, tuple(exchange for exchange in found if exchange is not None))
+    exchanges = tuple(exchange for exchange in found if exchange is not None)
+    return Measurement(version, exchanges, failed=len(found) - len(exchanges))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from rejoinder.config import Config, TorchEngineConfig
-from rejoinder.engine.client import HttpEngine
+from rejoinder.config import Config
+from rejoinder.engine.base import Engine
+from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.drift import start_logprob
@@ -110,9 +111,14 @@ async def run_once(
     watcher.show(Snapshot("start", 0, 1))
 
     async def work(system: LocalSystem) -> DemoResult:
-        async with ChatClient(system.address) as client:
-            with JournalView(system.config) as journal:
-                return await _Run(settings, seed, system.config, client, journal, watcher).whole()
+        engine = connect_engine(system.config)
+        try:
+            async with ChatClient(system.address) as client:
+                with JournalView(system.config) as journal:
+                    run = _Run(settings, seed, system.config, client, engine, journal, watcher)
+                    return await run.whole()
+        finally:
+            await engine.close()
 
     result = await with_system(config, lambda _: None, work)
     return replace(result, seconds=time.monotonic() - started)
@@ -127,6 +133,7 @@ class _Run:
         seed: int,
         config: Config,
         client: ChatClient,
+        engine: Engine,
         journal: JournalView,
         watcher: Watcher,
     ) -> None:
@@ -134,6 +141,7 @@ class _Run:
         self._seed = seed
         self._config = config
         self._client = client
+        self._engine = engine
         self._journal = journal
         self._watcher = watcher
         self._questions = heldout_questions(settings.heldout, seed)
@@ -182,15 +190,14 @@ class _Run:
             self._watcher.show(Snapshot(phase, done, len(self._questions)))
 
         self._watcher.show(Snapshot(phase, 0, len(self._questions)))
-        return await measure(
-            self._client,
-            self._config.model.policy,
-            version,
-            self._questions,
-            self._settings,
-            self._seed,
-            count,
+        policy = self._config.model.policy
+        # Loaded on purpose, it stays while newer ones go live.
+        await self._engine.load(self._journal.source(version), live=False)
+        found = await measure(
+            self._client, policy, version, self._questions, self._settings, self._seed, count
         )
+        await self._engine.unload(policy, version)
+        return found
 
     async def _learn(self) -> None:
         """Let people talk until there are enough updates, or the time is over."""
@@ -260,17 +267,11 @@ class _Run:
         return tuple((version, Share.count(by_version[version])) for version in sorted(by_version))
 
     async def _start_logprob(self, measurement: Measurement) -> float:
-        where = self._config.engine
-        assert isinstance(where, TorchEngineConfig)  # anything else cannot learn
-        engine = HttpEngine(f"http://{where.host}:{where.port}")
-        try:
-            return await start_logprob(
-                engine,
-                self._config.model.policy,
-                [
-                    self._journal.sampled_ids(exchange.reply.completion_id)
-                    for exchange in measurement.exchanges
-                ],
-            )
-        finally:
-            await engine.close()
+        return await start_logprob(
+            self._engine,
+            self._config.model.policy,
+            [
+                self._journal.sampled_ids(exchange.reply.completion_id)
+                for exchange in measurement.exchanges
+            ],
+        )

@@ -8,10 +8,12 @@ from types import TracebackType
 import sqlalchemy as sa
 
 from rejoinder.config import Config
+from rejoinder.engine.base import VersionSource
 from rejoinder.errors import JournalError
 from rejoinder.journal.columns import decode_ids
 from rejoinder.journal.schema import answers, turns, verdicts
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.policy.registry import version_sources
 from rejoinder.types import TurnType
 
 
@@ -71,6 +73,17 @@ class JournalView:
             trained=status["samples"]["trained"],
             ready=status["samples"]["ready"],
         )
+
+    def source(self, version: int) -> VersionSource:
+        """Return where a version's weights are.
+
+        Raises:
+            JournalError: there is no such version.
+        """
+        found = [one for one in self._journal.versions(self._policy) if one.version == version]
+        if not found:
+            raise JournalError(f"there is no version {version} of policy {self._policy!r}")
+        return version_sources(found)[0]
 
     def judged(self) -> dict[str, Judged]:
         """Return the judged main turns by completion id."""

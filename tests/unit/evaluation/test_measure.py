@@ -60,10 +60,10 @@ async def test_flaws_are_counted(gateway: FakeGateway) -> None:
     assert found.flaws[Flaw.BOLD] == len(QUESTIONS)
 
 
-async def test_failed_requests_are_left_out_and_counted_by_the_client(
+async def test_failed_requests_satisfy_nobody_and_are_counted_by_the_client(
     gateway: FakeGateway,
 ) -> None:
     gateway.status = 500
     found, client = await ask(gateway, version=0)
-    assert found.satisfied.of == 0
+    assert (found.satisfied.hits, found.satisfied.of) == (0, len(QUESTIONS))
     assert len(client.failures) == len(QUESTIONS)
