@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rejoinder.journal.learning import is_alive
 from rejoinder.types import Json
 
 UNTRAINABLE_SHARE = 0.5
@@ -23,8 +24,8 @@ def next_steps(document: Json) -> list[str]:
 
 
 def _roles(document: Json) -> list[str]:
-    fresh = {role["role"] for role in document["roles"] if role["fresh"]}
-    away = [name for name in ("gateway", "engine", "judge", "trainer") if name not in fresh]
+    alive = {role["role"] for role in document["roles"] if is_alive(role)}
+    away = [name for name in ("gateway", "engine", "judge", "trainer") if name not in alive]
     if len(away) == 4:
         return ["nothing runs: start it with `rejoinder up`"]
     return [f"the {name} does not run: see its log, or start `rejoinder {name}`" for name in away]

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rejoinder.cli.advice import next_steps
 from rejoinder.cli.terminal import age, size
+from rejoinder.journal.learning import is_alive
 from rejoinder.types import Json
 
 WORD_STYLES = {
@@ -40,9 +41,8 @@ def status_line(document: Json) -> Text:
         parts.append(Text(f"version {live['version']}"))
     parts.append(Text(f"{_progress_text(document)} samples"))
     parts.append(Text(f"{document['turns']['total']} turns"))
-    absent = sorted({role["role"] for role in document["roles"] if not role["fresh"]})
-    fresh = {role["role"] for role in document["roles"] if role["fresh"]}
-    gone = [name for name in absent if name not in fresh]
+    known = {role["role"] for role in document["roles"]}
+    gone = sorted(known - {role["role"] for role in document["roles"] if is_alive(role)})
     if gone:
         parts.append(Text("away: " + ", ".join(gone), style="yellow"))
     parts.append(Text(learning["reason"], style="dim"))
@@ -160,14 +160,21 @@ def _newest(roles: Iterable[Json]) -> list[Json]:
     """Return the instances that report now, and of a role without any the one seen last.
 
     An instance that was killed keeps its last words in the journal; they are of no use beside
-    those of its successor.
+    those of its successor. Its error is: a role that keeps dying would hide it else each time.
     """
     shown: list[Json] = []
     for role in sorted(roles, key=lambda one: (str(one["role"]), one["seen_s"])):
         first = not shown or shown[-1]["role"] != role["role"]
         if first or (role["seen_s"] < REPORTING_S and role["state"] != "stopped"):
             shown.append(role)
+        elif role["last_error"] and not _has_newer_error(shown[-1], role["last_error_s"]):
+            error = {name: role[name] for name in ("last_error", "last_error_s")}
+            shown[-1] = {**shown[-1], **error}
     return shown
+
+
+def _has_newer_error(role: Json, seconds: float) -> bool:
+    return bool(role["last_error"]) and bool(role["last_error_s"] <= seconds)
 
 
 def _serves(role: Json) -> str:

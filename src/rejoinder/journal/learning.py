@@ -21,6 +21,11 @@ def judge_learning(document: Json) -> Json:
     return {"word": word, "reason": reason}
 
 
+def is_alive(role: Json) -> bool:
+    """Whether an entry of ``roles`` works now: it reports, and has not said that it ends."""
+    return bool(role["fresh"]) and role["state"] != "stopped"
+
+
 def _word(document: Json) -> tuple[str, str]:
     turns, samples, queue = document["turns"], document["samples"], document["judge"]
     if not turns["main"]:
@@ -75,9 +80,9 @@ def _judge_fault(document: Json) -> str | None:
 
 
 def _newest(document: Json, role: str) -> Json:
-    found: Json = next(one for one in document["roles"] if one["role"] == role and one["fresh"])
+    found: Json = next(one for one in document["roles"] if one["role"] == role and is_alive(one))
     return found
 
 
 def _alive(document: Json, role: str) -> bool:
-    return any(one["role"] == role and one["fresh"] for one in document["roles"])
+    return any(one["role"] == role and is_alive(one) for one in document["roles"])

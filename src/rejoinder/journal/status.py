@@ -21,7 +21,7 @@ Keys:
     evaluations   the last 100: version, name, score, detail, ago_s
     roles         role, instance, pid, state, seen_s, fresh, last_error, last_error_s, ``alarms``
                   (what is wrong although it goes on), detail
-    external      endpoints off this machine that a role reports in ``detail["external"]``
+    external      endpoints off this machine that a living role reports in ``detail["external"]``
     counters      {role: {name: {reason: n}}}
     journal       ``bytes`` of the database
 """
@@ -36,7 +36,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.journal.base import RoleReport
 from rejoinder.journal.columns import decode_json
-from rejoinder.journal.learning import judge_learning
+from rejoinder.journal.learning import is_alive, judge_learning
 from rejoinder.journal.lineages import describe, open_lineage_row
 from rejoinder.journal.schema import (
     counters,
@@ -62,6 +62,7 @@ RECENT = 100
 def status(connection: Connection, policy: str, max_staleness: int, now: float) -> Json:
     """Return the document; the connection should be a snapshot, so that its numbers agree."""
     roles = reports(connection)
+    shown = [_role(report, now) for report in roles]
     document: Json = {
         "policy": policy,
         "learning": {},
@@ -75,9 +76,9 @@ def status(connection: Connection, policy: str, max_staleness: int, now: float) 
             connection, policy_versions.c.state, policy_versions.c.policy == policy
         ),
         "evaluations": _evaluations(connection, policy, now),
-        "roles": [_role(report, now) for report in roles],
+        "roles": shown,
         "external": sorted(
-            {place for report in roles for place in report.detail.get("external", ())}
+            {place for one in shown if is_alive(one) for place in one["detail"].get("external", ())}
         ),
         "counters": _counters(connection),
         "journal": {"bytes": database_bytes(connection)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console, RenderableType
 
 from rejoinder.cli.status_view import status_line, status_screen
@@ -40,6 +41,18 @@ def test_a_killed_instance_is_not_shown_beside_its_successor(document: Json) -> 
     assert "default@3" not in text_of(status_screen(document))
 
 
+def test_the_newest_error_of_a_role_is_shown_whichever_instance_had_it(document: Json) -> None:
+    trainer = document["roles"][3]
+    for number, failed_s in enumerate((300.0, 60.0, 180.0)):
+        error = {"last_error": f"fault {number}", "last_error_s": failed_s}
+        dead = {"instance": f"dead-{number}", "seen_s": failed_s, "fresh": failed_s < 60.0}
+        document["roles"].append(trainer | error | dead)
+    screen = text_of(status_screen(document))
+    assert "fault 1 (1 min ago)" in screen
+    assert "fault 0" not in screen
+    assert "fault 2" not in screen
+
+
 def test_the_last_words_of_a_role_without_successor_are_shown(document: Json) -> None:
     document["roles"][2] |= {"seen_s": 4000.0, "fresh": False}
     assert "gone (ready)" in text_of(status_screen(document))
@@ -68,8 +81,9 @@ def test_markup_in_an_error_is_text(document: Json) -> None:
     assert "bad [/red] tag" in text_of(status_screen(document), width=160)
 
 
-def test_the_line_names_what_is_away(document: Json) -> None:
-    document["roles"][3]["fresh"] = False
+@pytest.mark.parametrize("end", [{"fresh": False}, {"state": "stopped"}])
+def test_the_line_names_what_is_away(document: Json, end: Json) -> None:
+    document["roles"][3] |= end
     line = text_of(status_line(document), width=200)
     assert "learning" in line
     assert "9/16 samples" in line

@@ -40,6 +40,19 @@ FAILED = dict(NO_SCORES, none=12)
         ({"turns": {"main": 0}}, "no traffic", "no main turn"),
         ({"roles": [role("trainer")]}, "no judge", "2 turns wait"),
         ({"roles": [role("judge", fresh=False), role("trainer")]}, "no judge", "2 turns wait"),
+        ({"roles": [role("judge", state="stopped"), role("trainer")]}, "no judge", "2 turns"),
+        ({"roles": [role("judge"), role("trainer", state="stopped")]}, "no trainer", "3 samples"),
+        (
+            {
+                "roles": [
+                    role("judge"),
+                    role("trainer", state="stopped", last_error="old", last_error_s=3.0),
+                    role("trainer"),
+                ]
+            },
+            "collecting",
+            "3 of 16",
+        ),
         ({"roles": [role("judge")]}, "no trainer", "3 samples wait"),
         (
             {"verdicts": {"last_100": FAILED, "no_verdict": {"judge_failed": 11, "no_quorum": 1}}},

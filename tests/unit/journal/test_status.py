@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+import pytest
 from journal_story import LEASE, POLICY, SCOPE, Story, opening
 
 from rejoinder.journal.base import RoleReport, StepSample
@@ -115,6 +116,12 @@ def test_roles_show_their_age_and_last_error(story: Story) -> None:
 def test_endpoints_off_this_machine_are_shown(story: Story) -> None:
     report(story, "judge", detail={"external": ["https://judge.example/v1"]})
     assert status(story)["external"] == ["https://judge.example/v1"]
+
+
+@pytest.mark.parametrize("end", [{"state": "stopped"}, {"seen_at": 1.0}])
+def test_endpoints_of_a_judge_that_is_gone_are_not_shown(story: Story, end: Json) -> None:
+    report(story, "judge", detail={"external": ["https://judge.example/v1"]}, **end)
+    assert status(story)["external"] == []
 
 
 def test_another_policy_shows_none_of_it(story: Story) -> None:
