@@ -1,20 +1,19 @@
 """The demonstration with several seeds and many held-out questions: the figures of the README.
 
-Each finished seed leaves a file in ``--output`` and is not run again, so a run that was
-interrupted goes on where it stopped. Versions in between are measured after learning has ended, so
-measuring does not disturb it. The last printed line is one JSON object.
+Each finished seed leaves a file in ``--output`` and is not run again with the same settings and the
+same code, so a run that was interrupted goes on where it stopped. Versions in between are measured
+after learning has ended, so measuring does not disturb it. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from outcome import REVISION, UNKNOWN, finish, revision, same_code
 from rejoinder.config import load_config
 from rejoinder.evaluation.demo import run_demo
 from rejoinder.evaluation.settings import DEFAULT, DemoSettings
@@ -35,7 +34,12 @@ def main() -> None:
     runs = [
         _run(seed, settings, arguments.config, arguments.output) for seed in range(arguments.seeds)
     ]
-    print(json.dumps(_figures(runs, settings)))
+    finish("demo", _figures(runs, settings), passed=verdict(runs))
+
+
+def verdict(runs: list[dict[str, Any]]) -> bool:
+    """Whether every seed reaches the goal and ends above its start."""
+    return bool(runs) and all(run["after"] >= GOAL and run["after"] > run["before"] for run in runs)
 
 
 def _arguments() -> argparse.Namespace:
@@ -51,17 +55,23 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(seed: int, settings: DemoSettings, config: Path | None, output: Path) -> dict[str, Any]:
-    """Return a seed's result, from its file if it was run with the same settings before."""
+    """Return a seed's result: that of its file, if it is of the same settings and the same code."""
     file = output / f"seed-{seed}.json"
     used = {name: repr(getattr(settings, name)) for name in settings.__dataclass_fields__}
     run: dict[str, Any]
     if file.exists():
         known = json.loads(file.read_text("utf-8"))
-        if known["settings"] == used:
+        before = known.get("revision", UNKNOWN)
+        if known["settings"] == used and same_code(before, REVISION):
+            print(f"seed {seed}: from {file}, run before with this very code and settings")
             run = known["run"]
             return run
+        print(f"seed {seed}: run anew; {file} is of the code {before} or of other settings")
     run = run_demo(load_config(config), settings, [seed], output)["runs"][0]
-    file.write_text(json.dumps({"settings": used, "run": run}, indent=1) + "\n", "utf-8")
+    # Roles start from the files as they are then: code that changed meanwhile ran in part.
+    code = REVISION if revision() == REVISION else UNKNOWN
+    kept = {"revision": code, "settings": used, "run": run}
+    file.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     return run
 
 
@@ -74,7 +84,6 @@ def _figures(runs: list[dict[str, Any]], settings: DemoSettings) -> dict[str, An
         for when in ("before", "after")
     )
     return {
-        "benchmark": "demo",
         "before": round(before.value, 4),
         "before_interval": [round(end, 4) for end in before.interval],
         "after": round(after.value, 4),
@@ -90,7 +99,6 @@ def _figures(runs: list[dict[str, Any]], settings: DemoSettings) -> dict[str, An
         "failed_requests": sum(run["failed_requests"] for run in runs),
         "drift_band": list(settings.drift_band),
         "in_drift_band": all(run["in_drift_band"] for run in runs),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "runs": runs,
     }
 

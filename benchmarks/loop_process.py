@@ -17,15 +17,26 @@ READY_S = 300.0
 _AT_WORK = ("ready", "collecting", "training")
 
 
+class _Recorded(LocalSystem):
+    """Notes every end of a role, also those while it waits for the first answer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.ended: list[RoleEnded] = []
+
+    def watch(self) -> list[RoleEnded]:
+        ended = super().watch()
+        self.ended += ended
+        return ended
+
+
 class LoopProcess:
     """Starts the four roles in ``config.home``, restarts what dies, and ends them on leaving."""
 
     def __init__(self, config: Config) -> None:
-        self._system = LocalSystem(config)
+        self._system = _Recorded(config)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="supervisor")
-        self.ended: list[RoleEnded] = []
-        """Every end of a role, in order."""
         self.failure: BaseException | None = None
         """Why watching ended by itself."""
 
@@ -55,6 +66,11 @@ class LoopProcess:
     def config(self) -> Config:
         """With the ports really bound."""
         return self._system.config
+
+    @property
+    def ended(self) -> list[RoleEnded]:
+        """Every end of a role since the start, in order."""
+        return self._system.ended
 
     @property
     def address(self) -> str:
@@ -96,6 +112,6 @@ class LoopProcess:
     def _watch(self) -> None:
         try:
             while not self._stop.wait(_TICK_S):
-                self.ended += self._system.watch()
+                self._system.watch()
         except BaseException as error:  # noqa: BLE001 - handed to the main thread by check()
             self.failure = error

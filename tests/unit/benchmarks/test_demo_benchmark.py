@@ -1,0 +1,57 @@
+"""When a seed's result is taken from its file, and when the demonstration passes."""
+
+import json
+
+import pytest
+
+import demo
+from rejoinder.evaluation.settings import DEFAULT
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+    """Runs a seed with the code of a revision; returns which of all runs its result is from."""
+    made = []
+
+    def run_demo(*_: object) -> dict:
+        made.append(len(made))
+        return {"runs": [{"number": made[-1]}]}
+
+    monkeypatch.setattr(demo, "run_demo", run_demo)
+
+    def run(revision: str, at_end: str | None = None) -> int:
+        monkeypatch.setattr(demo, "REVISION", revision)
+        monkeypatch.setattr(demo, "revision", lambda: at_end or revision)
+        return demo._run(0, DEFAULT, None, tmp_path)["number"]
+
+    return run
+
+
+def test_a_result_is_given_again_only_for_the_code_that_it_is_of(runs, capsys):
+    assert [runs("one"), runs("one"), runs("two"), runs("two"), runs("one")] == [0, 0, 1, 1, 2]
+    said = capsys.readouterr().out
+    assert "run before with this very code" in said
+    assert "is of the code one" in said
+
+
+def test_a_result_of_code_that_changed_meanwhile_or_is_unknown_is_measured_again(runs):
+    assert [runs("one", at_end="two"), runs("one"), runs("one")] == [0, 1, 1]
+    assert [runs(demo.UNKNOWN), runs(demo.UNKNOWN)] == [2, 3]
+
+
+def test_a_result_without_a_revision_is_measured_again(runs, tmp_path):
+    assert runs("one") == 0
+    file = tmp_path / "seed-0.json"
+    kept = json.loads(file.read_text())
+    del kept["revision"]
+    file.write_text(json.dumps(kept))
+    assert runs("one") == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "passed"), [([0.9, 0.95], True), ([0.95, 0.89], False), ([0.92, 0.91], False)]
+)
+def test_every_seed_must_reach_the_goal_and_end_above_its_start(after, passed):
+    before = [0.4, 0.91]
+    runs = [{"before": b, "after": a} for b, a in zip(before, after, strict=True)]
+    assert demo.verdict(runs) is passed
