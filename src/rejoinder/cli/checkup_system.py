@@ -15,6 +15,7 @@ from rejoinder.judge.base import Judge
 from rejoinder.judge.factory import build_judge
 from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
+from rejoinder.launch.home import exposure
 from rejoinder.launch.ports import PortTaken, bind_port
 from rejoinder.launch.system import missing_parts
 from rejoinder.types import Judgement, Message
@@ -43,6 +44,15 @@ def keys(config: Config) -> Iterator[Finding]:
         yield ok("keys", f"none needed: the gateway is on {host}, which only this machine reaches")
     else:
         yield fail("keys", f"{host} without keys", f"set {KEYS_VARIABLE}=tenant:name:key")
+
+
+def home(config: Config) -> Iterator[Finding]:
+    """Nobody else reads conversations."""
+    problem = exposure(config)
+    if problem is None:
+        yield ok("home", f"{config.home_path} is its owner's only")
+    else:
+        yield warn("home", str(config.home_path), problem)
 
 
 def ports(config: Config) -> Iterator[Finding]:
@@ -135,6 +145,7 @@ def _judged(kind: str, judgement: Judgement) -> Finding:
 CHECKS: dict[str, Check] = {
     "configuration": configuration,
     "keys": keys,
+    "home": home,
     "ports": ports,
     "database": database,
     "engine": engine_and_judge,

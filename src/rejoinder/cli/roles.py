@@ -76,7 +76,7 @@ def trainer(ctx: typer.Context, lifeline: LifelineEnd = None) -> None:
 
 def _begin(ctx: typer.Context, lifeline: int | None) -> Config:
     """Do what every role does first."""
-    from rejoinder.launch.home import ensure_home
+    from rejoinder.launch.home import ensure_home, warn_of_exposure
     from rejoinder.launch.lifeline import stop_with_parent
     from rejoinder.log import secrets_of, set_up_logging
 
@@ -87,6 +87,8 @@ def _begin(ctx: typer.Context, lifeline: int | None) -> Config:
     config = settings.config
     set_up_logging(config.log_level, secrets=secrets_of(config))
     ensure_home(config)
+    if lifeline is None:  # else the supervisor has said it
+        warn_of_exposure(config)
     return config
 
 

@@ -7,6 +7,8 @@ else: the statements are SQLAlchemy Core or standard SQL.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -37,6 +39,7 @@ class Database:
         self.url = url
         self.path = _database_file(url)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _create_private(self.path)
         self.engine = sa.create_engine(
             f"sqlite:///{self.path}",
             poolclass=NullPool,
@@ -147,6 +150,16 @@ def _database_file(url: str) -> Path:
     if not parsed.database or parsed.database == ":memory:":
         raise JournalError("journal.url must name a file: several processes share the journal")
     return Path(parsed.database).expanduser().absolute()
+
+
+def _create_private(path: Path) -> None:
+    """Create a missing file for its owner only; SQLite gives its log the same rights.
+
+    A file that is there is not even opened: closing it would drop this process's locks on it.
+    """
+    # One that cannot be made is told by the first connection.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _prepare(connection: sqlite3.Connection, _record: object) -> None:

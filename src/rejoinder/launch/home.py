@@ -8,12 +8,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import structlog
+
 from rejoinder.config import Config
 from rejoinder.errors import RejoinderError
 from rejoinder.launch.toml import config_toml
 
+log = structlog.get_logger(__name__)
+
 PRIVATE = 0o700
 """Conversations are their owner's: nobody else may list or read the directory."""
+
+_OTHERS = 0o077
 
 
 def ensure_home(config: Config) -> Path:
@@ -25,14 +31,32 @@ def ensure_home(config: Config) -> Path:
     home = config.home_path
     try:
         home.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        run_path(config).mkdir(exist_ok=True, mode=PRIVATE)
-        logs_path(config).mkdir(exist_ok=True, mode=PRIVATE)
+        # Each for itself: a directory that was there before may be open to others.
+        for inner in (run_path(config), logs_path(config), config.versions_path):
+            inner.mkdir(exist_ok=True, mode=PRIVATE)
     except OSError as error:
         raise RejoinderError(
             f"the data directory {home} cannot be used: {error.strerror}; choose another with "
             "home, --home or REJOINDER_HOME"
         ) from error
     return home
+
+
+def exposure(config: Config) -> str | None:
+    """Return what to change where other users of this machine may look into the data directory.
+
+    It is told, not changed: the directory may be somebody's choice, or hold other things as well.
+    """
+    home = config.home_path
+    if not home.is_dir() or not home.stat().st_mode & _OTHERS:
+        return None
+    return f"other users can look into the data directory: run `chmod go-rwx {home}`"
+
+
+def warn_of_exposure(config: Config) -> None:
+    """Log what ``exposure`` finds."""
+    if (problem := exposure(config)) is not None:
+        log.warning(problem)
 
 
 def run_path(config: Config) -> Path:

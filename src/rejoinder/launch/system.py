@@ -16,7 +16,7 @@ from rejoinder.config import Config
 from rejoinder.errors import EXIT_CONFIG, RejoinderError
 from rejoinder.launch.base import RoleEnded, RoleRunning, RoleSpec
 from rejoinder.launch.checks import refuse_faults
-from rejoinder.launch.home import ensure_home, freeze_config, home_lock, logs_path
+from rejoinder.launch.home import ensure_home, freeze_config, home_lock, logs_path, warn_of_exposure
 from rejoinder.launch.local import STEADY_S, LocalLauncher
 from rejoinder.launch.plan import bind_all
 from rejoinder.launch.prepare import prepare
@@ -51,6 +51,7 @@ class LocalSystem:
     def __enter__(self) -> LocalSystem:
         refuse_faults(self.config)
         ensure_home(self.config)
+        warn_of_exposure(self.config)
         self._lock.__enter__()
         try:
             self.config, self._roles = bind_all(self.config)
