@@ -21,9 +21,12 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys fail, values are not coerced across types."""
+    """Base of all sections: unknown keys fail, values are not coerced across types.
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    Numbers are finite: a limit without end is no limit, and other programs' TOML cannot carry it.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class ModelConfig(Section):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rejoinder.errors import JournalError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rejoinder.config import Config
     from rejoinder.journal.sql import SqlJournal
 
 
 def journal_file(config: Config) -> Path:
-    """Return the path of an SQLite journal."""
-    from sqlalchemy.engine import make_url
+    """Return the path of an SQLite journal.
 
-    return Path(make_url(config.journal_url).database or "").expanduser().absolute()
+    Raises:
+        JournalError: ``journal.url`` names none.
+    """
+    from rejoinder.journal.database import database_file
+
+    return database_file(config.journal_url)
 
 
 def open_journal(config: Config) -> SqlJournal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from rejoinder.engine.scripted import ScriptedEngine
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.models.cores import share_cores
 from rejoinder.models.embedded import resolve_model
+from rejoinder.net import is_local
 from rejoinder.types import BASE_VERSION, WeightsKind
 
 log = structlog.get_logger(__name__)
@@ -71,16 +71,20 @@ def run_engine_server(
     Raises:
         ConfigError: the engine cannot start, or the socket is not on loopback.
     """
-    _refuse_other_hosts(sock)
+    refuse_other_hosts(sock.getsockname()[0])
     share_cores()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     server = _EngineServer(config, live_sources, report)
     server.run(sock)
 
 
-def _refuse_other_hosts(sock: socket.socket) -> None:
-    host = sock.getsockname()[0]
-    if not ipaddress.ip_address(host).is_loopback:
+def refuse_other_hosts(host: str) -> None:
+    """Refuse a host that can be more than this machine.
+
+    Raises:
+        ConfigError: as said.
+    """
+    if not is_local(host):
         raise ConfigError(
             f"engine.host: the engine knows no keys and must stay on this machine, not {host}; "
             "use 127.0.0.1"

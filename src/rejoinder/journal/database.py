@@ -37,7 +37,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.path = _database_file(url)
+        self.path = database_file(url)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _create_private(self.path)
         self.engine = sa.create_engine(
@@ -137,7 +137,12 @@ def in_transaction(connection: Connection) -> bool:
     return driver(connection).in_transaction
 
 
-def _database_file(url: str) -> Path:
+def database_file(url: str) -> Path:
+    """Return the file behind ``journal.url``.
+
+    Raises:
+        JournalError: it is no URL of an SQLite file.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError as error:

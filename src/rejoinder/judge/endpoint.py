@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -13,12 +12,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from rejoinder.config import LOOPBACK, JudgeConfig, LlmJudgeConfig
+from rejoinder.config import JudgeConfig, LlmJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.completion import CallFailed, Completion, PromptTooLong
 from rejoinder.judge.prompts import RESPONSE_FORMAT
 from rejoinder.judge.retry_after import retry_after_s
 from rejoinder.judge.voting import UNREACHABLE
+from rejoinder.net import is_local
 from rejoinder.types import Json, Message
 
 _TRIES = 3
@@ -152,16 +152,6 @@ class EndpointCompleter:
         """See ``Completer.close``."""
         if self._session is not None:
             await self._session.close()
-
-
-def is_local(host: str) -> bool:
-    """Whether a host name or address can only be this machine."""
-    if host in LOOPBACK:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def external_places(config: JudgeConfig) -> list[str]:

@@ -18,7 +18,8 @@ from rejoinder.config import (
     ScriptedEngineConfig,
     TorchEngineConfig,
 )
-from rejoinder.errors import ConfigError
+from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.net import is_local
 
 
 def faults(config: Config) -> list[str]:
@@ -57,11 +58,22 @@ def _engine(config: Config) -> Iterator[str]:
             "'torch' (`rejoinder gateway` alone serves a scripted engine, for tests)"
         )
         return
+    host = config.engine.host
+    if not is_local(host):
+        from rejoinder.engine.server import refuse_other_hosts
+
+        yield from _refusal(lambda: refuse_other_hosts(host))
     if config.engine.cache_slots < config.engine.max_running:
         yield (
             f"engine.cache_slots = {config.engine.cache_slots} cannot hold engine.max_running = "
             f"{config.engine.max_running} sequences: raise cache_slots"
         )
+
+
+def _journal(config: Config) -> Iterator[str]:
+    from rejoinder.journal.database import database_file
+
+    yield from _refusal(lambda: database_file(config.journal_url))
 
 
 def _judge(config: Config) -> Iterator[str]:
@@ -125,13 +137,14 @@ def _refusal(attempt: Callable[[], object]) -> Iterator[str]:
     """Yield what a room's own check says, so that each rule is written once."""
     try:
         attempt()
-    except ConfigError as error:
+    except RejoinderError as error:
         yield str(error)
 
 
 _CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
     _gateway,
     _engine,
+    _journal,
     _judge,
     _trainer,
     _evaluation,

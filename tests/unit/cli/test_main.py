@@ -63,6 +63,20 @@ def test_an_unknown_key_names_the_key() -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("trainer", "grad_clip", "inf"), ("judge", "timeout_s", "inf"), ("judge", "margin", "nan"),
+     ("judge.options", "x", "inf")],
+)  # fmt: skip
+def test_a_number_that_is_not_finite_is_refused(section: str, key: str, value: str) -> None:
+    plugin = '[judge]\nkind = "plugin"\nname = "x"\n' if section == "judge.options" else ""
+    Path("rejoinder.toml").write_text(f"{plugin}[{section}]\n{key} = {value}\n")
+    code, _, err = run("config", "check")
+    assert code == EXIT_CONFIG
+    assert f".{key}" in err
+    assert "finite number" in err
+
+
 def test_an_unexpected_error_says_where_its_trace_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: object) -> None:
         raise ZeroDivisionError("a fault")

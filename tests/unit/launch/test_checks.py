@@ -11,6 +11,7 @@ from rejoinder.config import (
     Config,
     EvaluationConfig,
     GatewayConfig,
+    JournalConfig,
     LlmJudgeConfig,
     LoraConfig,
     LossConfig,
@@ -31,6 +32,14 @@ BAD = {
     "cache too small": (
         Config(engine=TorchEngineConfig(max_running=8, cache_slots=4)),
         "raise cache_slots",
+    ),
+    "engine that strangers reach": (
+        Config(engine=TorchEngineConfig(host="0.0.0.0")),
+        "engine.host: the engine knows no keys",
+    ),
+    "journal of another kind": (
+        Config(journal=JournalConfig(url="postgresql://db/rejoinder")),
+        "sqlite:///path/to/journal.db",
     ),
     "no keys off loopback": (Config(gateway=GatewayConfig(host="0.0.0.0")), "REJOINDER_API_KEYS"),
     "keys wanted and missing": (Config(gateway=GatewayConfig(require_keys=True)), "require_keys"),
