@@ -160,7 +160,7 @@ def _kill_all(home: Path, state: State, arguments: argparse.Namespace) -> None:
             hit = _kill(loop, role, rng, arguments.longest_wait, killed)
             crowd.check()
             if revision() != state.revision:
-                raise SystemExit(f"the code changed during the run; the last {role} does not count")
+                raise SystemExit("the code changed during the run; the last kill does not count")
             state.kills[role] += hit
             ended = loop.ended[noted:]
             noted += len(ended)

@@ -2,7 +2,8 @@
 
 Both sample at temperature 1 from prompts that nothing has seen before. Measurements alternate, so
 that a machine that slows down slows both. ``tokens_per_s`` counts answer tokens over the whole
-time, prompts included.
+time, prompts included. The engine runs with the thread settings that it serves with, and
+``generate`` in a process of its own with PyTorch's defaults: each as it is used.
 """
 
 from __future__ import annotations
@@ -10,33 +11,40 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import os
-import platform
 import random
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from generate_process import GenerateProcess
+from outcome import at_least, finish
 from rejoinder.models.cores import share_cores
 
+AS_STARTED = dict(os.environ)
+"""Before the settings of the engine; what ``generate`` runs under."""
 share_cores()
 
 import torch  # noqa: E402 - share_cores must come first
-from transformers import GenerationConfig, PreTrainedModel  # noqa: E402
 
 from rejoinder.config import ModelConfig, TorchEngineConfig  # noqa: E402
 from rejoinder.engine.base import GenerateRequest, VersionSource  # noqa: E402
 from rejoinder.engine.torch_engine.engine import TorchEngine  # noqa: E402
 from rejoinder.models.embedded import resolve_model  # noqa: E402
-from rejoinder.models.loading import load_model, pick_device, pick_dtype  # noqa: E402
+from rejoinder.models.loading import pick_device, pick_dtype  # noqa: E402
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer  # noqa: E402
 from rejoinder.types import Sampling, WeightsKind  # noqa: E402
 
 POLICY = "default"
 CONCURRENCY = (1, 8)
+BAR = 1.2
+"""At least so many times as fast as ``generate``."""
+REST_S = 0.5
+"""After each batch of ``generate``: its threads spin for a while before they sleep."""
 WORDS = (
     *("sea", "garden", "letter", "winter", "market", "piano", "bridge", "lemon", "forest"),
     *("station", "coffee", "river", "cloud", "paper", "doctor", "street", "summer", "window"),
@@ -79,28 +87,14 @@ async def one_answer(
     return [time.perf_counter() - begin async for _ in engine.generate(request)]
 
 
-def run_generate(model: PreTrainedModel, prompts: list[list[int]], tokens: int) -> float:
-    """Return seconds for one batch."""
-    ids = torch.tensor(prompts, device=model.device)
-    settings = GenerationConfig(
-        max_new_tokens=tokens, do_sample=True, top_k=0, eos_token_id=None, pad_token_id=0
-    )
-    begin = time.perf_counter()
-    with torch.inference_mode():
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
-    seconds = time.perf_counter() - begin
-    assert out.shape[1] == len(prompts[0]) + tokens
-    return seconds
-
-
 class Bench:
     """One run."""
 
     def __init__(
-        self, engine: TorchEngine, model: PreTrainedModel, tokenizer: ModelTokenizer, tokens: int
+        self, engine: TorchEngine, baseline: GenerateProcess, tokenizer: ModelTokenizer, tokens: int
     ) -> None:
         self._engine = engine
-        self._model = model
+        self._baseline = baseline
         self._eos_ids = tokenizer.eos_ids
         self._prompts = Prompts(tokenizer)
         self._tokens = tokens
@@ -110,7 +104,8 @@ class Bench:
         """Measure both once."""
         total = concurrency * self._tokens
         prompts = [self._prompts.make(prompt_length) for _ in range(concurrency)]
-        seconds = await asyncio.to_thread(run_generate, self._model, prompts, self._tokens)
+        seconds = await asyncio.to_thread(self._baseline.run, prompts, self._tokens)
+        await asyncio.sleep(REST_S)
         self.measured.generate.setdefault(concurrency, []).append(total / seconds)
         prompts = [self._prompts.make(prompt_length) for _ in range(concurrency)]
         begin = time.perf_counter()
@@ -157,48 +152,61 @@ def summary(measured: Measured, arguments: argparse.Namespace, seconds: float) -
             "lowest_ratio": round(min(a / b for a, b in pairs), 3),
         }
     return {
-        "benchmark": "engine",
         "model": arguments.model,
         "device": arguments.device,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
         "prompt_tokens": arguments.prompt,
         "answer_tokens": arguments.tokens,
         "repeats": arguments.repeats,
         "concurrency": concurrency,
-        "ok": all(entry["ratio"] >= 1.2 for entry in concurrency.values()),
+        "bar": BAR,
         **{name: round(statistics.median(values), 1) for name, values in measured.other.items()},
         "seconds": round(seconds, 1),
     }
 
 
-async def main(arguments: argparse.Namespace) -> dict[str, object]:
+async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     begin = time.perf_counter()
     config = ModelConfig(path=arguments.model, device=arguments.device)
     device = pick_device(config)
-    dtype = pick_dtype(config, device)
     path: Path = resolve_model(arguments.model)
     tokenizer = load_tokenizer(path)
-    engine = TorchEngine(path, TorchEngineConfig(context_length=4096), dtype, device)
+    settings = TorchEngineConfig(context_length=4096)
+    engine = TorchEngine(path, settings, pick_dtype(config, device), device)
     await engine.load(VersionSource(POLICY, 0, str(path), WeightsKind.FULL, str(path)), live=True)
-    bench = Bench(engine, load_model(path, dtype, device), tokenizer, arguments.tokens)
-    for repeat in range(-1, arguments.repeats):
-        if repeat == 0:  # the first round warms up
-            bench.measured = Measured()
-        for n in CONCURRENCY:
-            await bench.throughput(n, arguments.prompt)
-        for length in (200, 2000):
-            await bench.first_token(length)
-        await bench.stall(2000)
-        print(f"repeat {repeat + 1}/{arguments.repeats}: {bench.measured}", file=sys.stderr)
+    with GenerateProcess(path, config.device, config.dtype, AS_STARTED) as baseline:
+        bench = Bench(engine, baseline, tokenizer, arguments.tokens)
+        for repeat in range(-1, arguments.repeats):
+            if repeat == 0:  # the first round warms up
+                bench.measured = Measured()
+            for n in CONCURRENCY:
+                await bench.throughput(n, arguments.prompt)
+            for length in (200, 2000):
+                await bench.first_token(length)
+            await bench.stall(2000)
+            print(f"repeat {repeat + 1}/{arguments.repeats}: {bench.measured}", file=sys.stderr)
     await engine.close()
-    return summary(bench.measured, arguments, time.perf_counter() - begin)
+    found = summary(bench.measured, arguments, time.perf_counter() - begin)
+    return {**found, "generate": baseline.settings}
 
 
-if __name__ == "__main__":
+def verdict(concurrency: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether the engine is fast enough at every concurrency."""
+    known = set(concurrency) >= {str(n) for n in CONCURRENCY}
+    return known and at_least(BAR, [figures["ratio"] for figures in concurrency.values()])
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64, help="answer tokens")
     parser.add_argument("--prompt", type=int, default=48, help="prompt tokens")
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--device", default="auto")
-    print(json.dumps(asyncio.run(main(parser.parse_args()))))
+    figures = asyncio.run(measure(parser.parse_args()))
+    finish("engine", figures, passed=verdict(figures["concurrency"]))
+
+
+if __name__ == "__main__":
+    main()

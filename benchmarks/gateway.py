@@ -6,6 +6,10 @@ request must be a durable turn in the journal at the end, or the run fails.
 
 The whole is repeated with a new gateway each time. Figures are medians of the repeats, and the
 range of those that have a bar is given, for speed on a shared host changes from minute to minute.
+The bars are for the short prompts; the long ones are reported. The last line is one JSON object.
+
+Prompts are made of words: ``prompt_words`` is what was asked for, and ``first_prompt_tokens`` what
+the first request of a conversation had, as its ``usage`` says. Later turns of it have more.
 """
 
 from __future__ import annotations
@@ -13,8 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
+import operator
 import random
 import statistics
 import time
@@ -27,16 +30,19 @@ import uvloop
 
 from gateway_process import GatewayProcess
 from http_load import Connection, Reply
+from outcome import finish
 
 CHAT = "/v1/chat/completions"
 CLIENTS = 64
 OPEN_RATE = 200.0
 TURNS = 4
+SHORT_PROMPT = 200
 BARS = (
-    ("closed", "requests_per_s"),
-    ("streaming", "tokens_per_s"),
-    ("open", "overhead_p99_ms"),
+    ("closed", "requests_per_s", operator.ge, 600.0),
+    ("streaming", "tokens_per_s", operator.ge, 20_000.0),
+    ("open", "overhead_p99_ms", operator.le, 20.0),
 )
+"""Of short prompts, at ``OPEN_RATE`` requests/s where they are open."""
 TEXT = (
     "the quick brown fox jumps over a lazy dog while seventeen engineers discuss tokenizers and "
     "rendering of long agent histories with tools files tests errors and logs"
@@ -78,7 +84,7 @@ class Tally:
 
 
 def words(rng: random.Random, count: int) -> str:
-    """Return text of about ``count`` tokens."""
+    """Return text of ``count`` words."""
     return " ".join(rng.choices(WORDS, k=count))
 
 
@@ -87,11 +93,11 @@ def message(role: str, content: str) -> bytes:
     return orjson.dumps({"role": role, "content": content})
 
 
-def history(rng: random.Random, tokens: int) -> bytes:
-    """Return a conversation of about ``tokens`` tokens: a system text and what was said so far."""
-    system = min(tokens // 2, 2000)
+def history(rng: random.Random, size: int) -> bytes:
+    """Return a conversation of about ``size`` words: a system text and what was said so far."""
+    system = min(size // 2, 2000)
     made = [message("system", words(rng, system))]
-    for _ in range(max(0, tokens - system - 150) // 400):
+    for _ in range(max(0, size - system - 150) // 400):
         made += [message("user", words(rng, 200)), message("assistant", words(rng, 200))]
     return b",".join(made)
 
@@ -178,12 +184,13 @@ async def open_loop(
 class Measurement:
     """All phases with prompts of one size."""
 
-    def __init__(self, gateway: GatewayProcess, seconds: float, tokens: int) -> None:
+    def __init__(self, gateway: GatewayProcess, seconds: float, size: int) -> None:
         self._gateway = gateway
         self._seconds = seconds
-        self._tokens = tokens
-        self._rng = random.Random(tokens)
-        self._bases = [history(self._rng, tokens) for _ in range(CLIENTS)]
+        self._size = size
+        self._rng = random.Random(size)
+        self._bases = [history(self._rng, size) for _ in range(CLIENTS)]
+        self._first_prompt_tokens = 0
         self.answered = 0
 
     def known(self, *, stream: bool = False) -> Conversation:
@@ -192,7 +199,7 @@ class Measurement:
 
     def fresh(self) -> Conversation:
         """Return a conversation of which the gateway has seen nothing."""
-        return self._conversation(history(self._rng, self._tokens), stream=False)
+        return self._conversation(history(self._rng, self._size), stream=False)
 
     def _conversation(self, base: bytes, *, stream: bool) -> Conversation:
         return Conversation(self._rng, base, stream=stream, max_tokens=512 if stream else 16)
@@ -218,7 +225,8 @@ class Measurement:
             "overhead_p99_ms": round(opened.figures()["p99_ms"] - base_ms, 2),
         }
         return {
-            "prompt_tokens": self._tokens,
+            "prompt_words": self._size,
+            "first_prompt_tokens": self._first_prompt_tokens,
             "closed": whole.figures() | {"gateway_cores": round(cpu, 2)},
             "streaming": streamed.figures(),
             "open": opened.figures() | overhead,
@@ -230,45 +238,53 @@ class Measurement:
         connection = await Connection.open(self._gateway.port)
         for base in self._bases:
             body = self._conversation(base, stream=False).body()
-            Tally().add(await connection.request("POST", CHAT, body))
+            reply = await connection.request("POST", CHAT, body)
+            Tally().add(reply)
+            self._first_prompt_tokens = self._first_prompt_tokens or reply.prompt_tokens()
             self.answered += 1
         connection.close()
 
 
 def main() -> None:
-    """Run and print one JSON object as the last line."""
+    """Run, and end with the verdict."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="seconds instead of a minute")
     parser.add_argument("--seconds", type=float, default=None, help="of each phase")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--prompt", type=int, nargs="*", default=[200, 10_000])
+    parser.add_argument("--prompt", type=int, nargs="*", default=[SHORT_PROMPT, 10_000])
     options = parser.parse_args()
     seconds = options.seconds or (3.0 if options.quick else 10.0)
     repeats = 1 if options.quick else options.repeats
     results = []
-    for tokens in options.prompt:
-        runs = [repeat(options.workers, seconds, tokens) for _ in range(repeats)]
+    for size in options.prompt:
+        runs = [repeat(options.workers, seconds, size) for _ in range(repeats)]
         results.append(medians(runs) | {"ranges": ranges(runs)})
         print(json.dumps(results[-1]))
-    print(
-        json.dumps(
-            {
-                "benchmark": "gateway",
-                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-                "clients": CLIENTS,
-                "workers": options.workers,
-                "repeats": repeats,
-                "results": results,
-            }
-        )
+    figures = {
+        "clients": CLIENTS,
+        "workers": options.workers,
+        "repeats": repeats,
+        "bars": {f"{phase}_{name}": bar for phase, name, _, bar in BARS},
+        "results": results,
+    }
+    finish("gateway", figures, passed=None if options.quick else verdict(results))
+
+
+def verdict(results: list[dict[str, Any]]) -> bool | None:
+    """Whether short prompts meet every bar; None where they were not measured."""
+    short = [result for result in results if result["prompt_words"] == SHORT_PROMPT]
+    if not short:
+        return None
+    return all(
+        meets(result[phase][name], bar) for result in short for phase, name, meets, bar in BARS
     )
 
 
-def repeat(workers: int, seconds: float, tokens: int) -> dict[str, Any]:
+def repeat(workers: int, seconds: float, size: int) -> dict[str, Any]:
     """Run all phases once, and count what is in the journal then."""
     with GatewayProcess(LONG_ANSWER, workers) as gateway:
-        result = uvloop.run(Measurement(gateway, seconds, tokens).run())
+        result = uvloop.run(Measurement(gateway, seconds, size).run())
         query = "SELECT count(*) FROM turns WHERE answered_at IS NOT NULL AND state <> 'open'"
         result["durable"] = gateway.count(query)
         linked = "SELECT count(*) FROM turns WHERE parent_id IS NOT NULL"
@@ -292,7 +308,7 @@ def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def ranges(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
     """Return lowest and highest of the figures that have a bar."""
     found = {}
-    for phase, name in BARS:
+    for phase, name, *_ in BARS:
         values = [run[phase][name] for run in runs]
         found[f"{phase}_{name}"] = [min(values), max(values)]
     return found

@@ -22,6 +22,11 @@ class Reply:
         text: str = orjson.loads(self.body)["choices"][0]["message"]["content"]
         return text
 
+    def prompt_tokens(self) -> int:
+        """Return how long the prompt of a whole completion was."""
+        count: int = orjson.loads(self.body)["usage"]["prompt_tokens"]
+        return count
+
     def tokens(self) -> int:
         """Return how many pieces of text a stream had."""
         return self.body.count(b'"delta":{"content":') - 1
