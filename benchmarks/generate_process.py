@@ -1,8 +1,8 @@
 """``generate`` of transformers in a process of its own: what the engine is measured against.
 
-Its process gets the environment that the benchmark was started with. Engine and trainer let idle
-threads sleep (``models/cores.py``), which costs speed on an idle machine; the baseline must not pay
-for that, and these settings cannot differ within a process.
+Engine and trainer let idle threads sleep (``models/cores.py``), which costs speed on an idle
+machine. The baseline must not pay for that, and these settings cannot differ within a process: so
+it gets its own, with whatever environment it is given.
 """
 
 from __future__ import annotations

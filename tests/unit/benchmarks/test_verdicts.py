@@ -108,3 +108,27 @@ def test_a_difference_that_is_no_number_fails_the_parity(script):
     assert len(means) == 2
     assert not parity.at_most(parity.BAR, means)
     assert parity.at_most(parity.BAR, means[:1])
+
+
+async def test_the_faster_baseline_of_each_round_is_the_one_that_counts(
+    script, tiny_tokenizer: ModelTokenizer, monkeypatch
+):
+    engine = script("engine")
+    monkeypatch.setattr(engine, "REST_S", 0.0)
+
+    class Baseline:
+        def __init__(self, *seconds: float) -> None:
+            self._seconds = list(seconds)
+
+        def run(self, _prompts: list[list[int]], _tokens: int) -> float:
+            return self._seconds.pop(0)
+
+    async def answer(*_: object) -> list[float]:
+        return []
+
+    monkeypatch.setattr(engine, "one_answer", answer)
+    baselines = {"default": Baseline(1.0, 8.0), "shared": Baseline(2.0, 2.0)}
+    bench = engine.Bench(None, baselines, tiny_tokenizer, 4)
+    for _ in range(2):
+        await bench.throughput(2, 3)
+    assert bench.measured.generate == {2: [8.0, 4.0]}
