@@ -37,8 +37,11 @@ format: $(DONE)/dev ## format the code
 	$(BIN)/ruff check --fix .
 
 bench: $(DONE)/dev $(DONE)/model ## every benchmark of the README, one after the other (hours)
-	set -e; for name in engine gateway memory judge logprob_parity update_gap durability demo; do \
-	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
+	@failed=; for name in engine gateway memory judge logprob_parity update_gap durability demo; do \
+	    echo "== benchmarks/$$name.py"; \
+	    $(BIN)/python benchmarks/$$name.py || failed="$$failed $$name"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 docs: $(DONE)/dev ## write the reference pages that come from the code
 	$(BIN)/python docs/generate.py
