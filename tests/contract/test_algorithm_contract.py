@@ -33,7 +33,6 @@ from rejoinder.types import Fate
 class PraiseOnly:
     name = "praise_only"
     loss = "likelihood"
-    needs_behaviour_logprobs = False
 
     def __init__(self, config):
         self.batch_size = config.batch_size
@@ -106,7 +105,6 @@ def test_it_is_called_as_the_configuration_names_it(
     algorithm: Algorithm, request: pytest.FixtureRequest
 ) -> None:
     assert algorithm.name == request.node.callspec.params["algorithm"]
-    assert isinstance(algorithm.needs_behaviour_logprobs, bool)
 
 
 @pytest.mark.parametrize("score", [-1, 0, 1])

@@ -55,11 +55,6 @@ class Algorithm(Protocol):
         """Name of its loss; a trainer backend that lacks it refuses to start."""
         ...
 
-    @property
-    def needs_behaviour_logprobs(self) -> bool:
-        """Whether its signal is made from behaviour logprobs, whatever the loss corrects by."""
-        ...
-
     def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
         """Return the sample that a verdict makes, or why it makes none.
 

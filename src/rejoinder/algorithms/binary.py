@@ -20,7 +20,6 @@ class Binary:
 
     name = "binary"
     loss = "policy"
-    needs_behaviour_logprobs = False
 
     def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
         """A clear verdict makes a sample; a neutral one says nothing of any token."""

@@ -109,7 +109,7 @@ def test_figures_of_the_batch() -> None:
 
 def test_a_signal_of_the_wrong_length_is_an_error_of_the_algorithm() -> None:
     class Wrong:
-        name, loss, needs_behaviour_logprobs = "wrong", "policy", False
+        name, loss = "wrong", "policy"
 
         def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
             return Fate.NO_SIGNAL
