@@ -33,10 +33,10 @@ class DemoSettings:
     """Who talk at the same time."""
     questions_per_session: tuple[float, ...] = (0.6, 0.25, 0.15)
     """Shares of sessions with one, two, three questions."""
-    system: str = "You answer every question in one or two sentences."
+    system: str = ""
     """The assistant's system prompt. Without one the small model runs into ``max_tokens`` nine
     times in ten, and an answer that was cut holds no end token to learn from."""
-    wishes: tuple[str, ...] = ()
+    wishes: tuple[str, ...] = ("Please answer in one short paragraph.",)
     """What a person adds to a question; one is chosen at random."""
     voice: str = "plain_prose"
     temperature: float = 0.7
