@@ -79,8 +79,8 @@ class Crowd:
 
     async def _hold_session(self, person: Person, count: int) -> None:
         session = f"demo-{self._seed}-{next(self._numbers)}"
-        question, text = self._next_question()
-        messages = opening(self._settings, text)
+        question = next(self._questions)
+        messages = opening(self._settings, with_wish(question, self._settings.wishes, self._random))
         first = len(messages)
         for left in reversed(range(count)):
             await self._ready()
@@ -91,19 +91,14 @@ class Crowd:
             self.exchanges.append(exchange)
             said = person.react(question, exchange.assessment.flaws)
             if left and not self._stopped:
-                question, text = self._next_question()
-                said = person.ask_next(said, text)
+                question = next(self._questions)  # the wish was said once and still stands
+                said = person.ask_next(said, question.text)
             else:
                 said = person.say_goodbye(said, question)
             messages.append({"role": "assistant", "content": reply.text})
             messages.append({"role": "user", "content": said})
         if len(messages) > first:  # the last reaction still has to arrive
             await self._client.ask(messages, self._farewell(session))
-
-    def _next_question(self) -> tuple[Question, str]:
-        """Return a question and the words in which it is put."""
-        question = next(self._questions)
-        return question, with_wish(question, self._settings.wishes, self._random)
 
     def _ask(self, session: str) -> Ask:
         return Ask(self._settings.max_tokens, self._settings.temperature, session=session)

@@ -34,10 +34,11 @@ class DemoSettings:
     questions_per_session: tuple[float, ...] = (0.6, 0.25, 0.15)
     """Shares of sessions with one, two, three questions."""
     system: str = ""
-    """The assistant's system prompt. Without one the small model runs into ``max_tokens`` nine
-    times in ten, and an answer that was cut holds no end token to learn from."""
+    """The assistant's system prompt; empty: none."""
     wishes: tuple[str, ...] = ("Please answer in one short paragraph.",)
-    """What a person adds to a question; one is chosen at random."""
+    """What a person adds to the first question of a conversation; one is chosen at random. Without
+    one the small model runs into ``max_tokens`` nine times in ten, and an answer that was cut holds
+    no end token to learn from."""
     voice: str = "plain_prose"
     temperature: float = 0.7
     max_tokens: int = 128

@@ -67,6 +67,16 @@ async def test_the_next_question_comes_in_the_same_message_as_the_reaction(
         assert not any(message.startswith(question) for question in asked)
 
 
+async def test_a_wish_is_said_with_the_first_question_of_a_conversation(
+    gateway: FakeGateway,
+) -> None:
+    await talk_until(gateway, 40, replace(SETTINGS, wishes=("Be brief.",)))
+    for session in by_session(gateway).values():
+        first, *later = (asked.last for asked in session)
+        assert first.endswith(" Be brief.")
+        assert not any("Be brief." in message for message in later)
+
+
 async def test_sessions_have_one_to_three_questions(gateway: FakeGateway) -> None:
     await talk_until(gateway, 60)
     assert {len(session) - 1 for session in by_session(gateway).values()} == {1, 2, 3}
