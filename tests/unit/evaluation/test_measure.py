@@ -33,7 +33,7 @@ async def test_every_question_is_a_side_turn_of_the_pinned_version(gateway: Fake
     assert {asked.body["model"] for asked in gateway.asked} == {"default@3"}
     assert {asked.headers["X-Turn-Type"] for asked in gateway.asked} == {"side"}
     roles = {tuple(message["role"] for message in one.body["messages"]) for one in gateway.asked}
-    assert roles == {("system", "user")}
+    assert roles == {("user",)}, "the same as in a conversation, without a system prompt"
 
 
 async def test_versions_get_the_same_words_and_seeds(gateway: FakeGateway) -> None:
