@@ -53,6 +53,7 @@ def chat(
 def _gateway_url(config: Config) -> str:
     """Return where this home's gateway listens: what it reports, else what is configured."""
     from rejoinder.cli.journal import journal_file, open_journal
+    from rejoinder.net import http_url, reachable
 
     host, port = config.gateway.host, config.gateway.port
     if journal_file(config).is_file():
@@ -61,8 +62,7 @@ def _gateway_url(config: Config) -> str:
         if reports:
             newest = max(reports, key=lambda one: one.seen_at)
             host, port = newest.detail["host"], newest.detail["port"]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return http_url(reachable(host), port)
 
 
 def key_for(url: str | None) -> str | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rejoinder.journal.sql import SqlJournal
     from rejoinder.types import Json
 
+EVERY_S = 2.0
+"""Seconds between refreshes, unless said otherwise."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -28,15 +31,21 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between refreshes.")] = 2.0,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.2, help="Seconds between refreshes, with --watch (default: 2)."),
+    ] = None,
 ) -> None:
     """Show at a glance whether the policy is learning, and what to do if not."""
+    if every is not None and not watch:
+        raise typer.BadParameter("it needs --watch", param_hint="--every")
+    period = EVERY_S if every is None else every
     config = settings_of(ctx).config
     with open_journal(config) as journal:
         if as_json:
-            _print_json(journal, config, every if watch else None)
+            _print_json(journal, config, period if watch else None)
         elif watch:
-            _watch(journal, config, every)
+            _watch(journal, config, period)
         else:
             from rejoinder.cli.status_view import status_screen
 

@@ -7,14 +7,11 @@ from rejoinder.engine.base import Engine
 from rejoinder.engine.client import HttpEngine
 from rejoinder.engine.scripted import ScriptedEngine
 from rejoinder.models.embedded import resolve_model
+from rejoinder.net import http_url
 
 
 def connect_engine(config: Config) -> Engine:
     """Return the engine: a scripted one lives in this process, a real one is called over HTTP."""
     if isinstance(config.engine, ScriptedEngineConfig):
         return ScriptedEngine(resolve_model(config.model.path), config.model.policy, config.engine)
-    return HttpEngine(f"http://{_bracketed(config.engine.host)}:{config.engine.port}")
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return HttpEngine(http_url(config.engine.host, config.engine.port))

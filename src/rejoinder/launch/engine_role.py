@@ -20,6 +20,7 @@ from rejoinder.engine.server import run_engine_server
 from rejoinder.errors import EngineError
 from rejoinder.journal.base import RoleReport
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.net import http_url
 from rejoinder.policy.registry import live_sources
 from rejoinder.types import Json
 
@@ -60,7 +61,7 @@ class _Heartbeat:
         self._journal = journal
         host, port = listener.getsockname()[:2]
         self._host, self._port = host, port
-        self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._url = http_url(host, port)
         self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None

@@ -21,6 +21,7 @@ from rejoinder.launch.local import STEADY_S, LocalLauncher
 from rejoinder.launch.plan import bind_all
 from rejoinder.launch.prepare import prepare
 from rejoinder.models.embedded import resolve_model
+from rejoinder.net import http_url, reachable
 
 GRACE_S = 45.0
 """Longer than a gateway lets answers finish, and than a training step on a laptop takes."""
@@ -77,9 +78,7 @@ class LocalSystem:
     @property
     def address(self) -> str:
         """Where the API is: ``http://host:port``."""
-        host = self.config.gateway.host
-        named = f"[{host}]" if ":" in host else host
-        return f"http://{named}:{self.config.gateway.port}"
+        return http_url(self.config.gateway.host, self.config.gateway.port)
 
     def start(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Prepare journal and model, then start the roles.
@@ -211,8 +210,7 @@ def missing_parts(host: str, port: int) -> Sequence[str]:
 
 @contextmanager
 def _connection(host: str, port: int) -> Iterator[http.client.HTTPConnection]:
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
-    connection = http.client.HTTPConnection(reachable, port, timeout=_PROBE_S)
+    connection = http.client.HTTPConnection(reachable(host), port, timeout=_PROBE_S)
     try:
         yield connection
     finally:

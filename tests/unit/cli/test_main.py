@@ -135,6 +135,12 @@ def test_reading_a_journal_that_is_not_there_makes_none(command: list[str]) -> N
     assert not Path(os.environ["REJOINDER_HOME"]).exists()
 
 
+def test_a_refresh_period_without_watching_is_refused() -> None:
+    code, _, err = run("status", "--every", "5")
+    assert code == EXIT_REFUSED
+    assert "it needs --watch" in err
+
+
 def test_retention_without_a_limit_names_the_keys() -> None:
     code, _, err = run("records", "retain")
     assert code == EXIT_CONFIG

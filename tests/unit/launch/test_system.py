@@ -137,6 +137,11 @@ def test_ports_are_bound_before_anything_starts_and_freed_at_the_end(config: Con
     bind_port("127.0.0.1", port, "gateway.port").close()
 
 
+def test_an_address_of_ipv6_has_brackets(config: Config) -> None:
+    six = config.model_copy(update={"gateway": GatewayConfig(host="::1", port=8080)})
+    assert LocalSystem(six).address == "http://[::1]:8080"
+
+
 def test_a_taken_port_leaves_the_home_and_the_other_port_free(config: Config) -> None:
     with bind_port("127.0.0.1", 0, "gateway.port") as other:
         taken = config.model_copy(update={"gateway": GatewayConfig(port=bound_port(other))})
