@@ -78,7 +78,7 @@ class GatewayProcess:
         """Return the processor time that the gateway has used."""
         process = psutil.Process(self._process.pid)
         times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
-        return sum(t.user + t.system for t in times)
+        return float(sum(t.user + t.system for t in times))
 
     def count(self, query: str) -> int:
         """Return the number a query of the journal gives."""
