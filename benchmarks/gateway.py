@@ -95,7 +95,7 @@ def message(role: str, content: str) -> bytes:
 
 def history(rng: random.Random, size: int) -> bytes:
     """Return a conversation of about ``size`` words: a system text and what was said so far."""
-    system = min(size // 2, 2000)
+    system = min(size - 45, 2000)
     made = [message("system", words(rng, system))]
     for _ in range(max(0, size - system - 150) // 400):
         made += [message("user", words(rng, 200)), message("assistant", words(rng, 200))]

@@ -90,4 +90,4 @@ def test_a_tracker_off_this_machine_is_named_in_the_heartbeat(
     stop = threading.Event()
     when(lambda: bool(story.journal.reports()), stop.set)
     run_trainer(make_config(trackers=("wandb",)), stop)
-    assert story.journal.status(POLICY, 4)["external"] == ["wandb"]
+    assert [report.detail["external"] for report in story.journal.reports()] == [["wandb"]]
