@@ -143,17 +143,21 @@ def _roles(document: Json) -> Panel:
     for role in _newest(document["roles"]):
         style = "" if role["fresh"] else "yellow"
         state = role["state"] if role["fresh"] else f"gone ({role['state']})"
-        error = role["last_error"] or ""
-        if error:
-            error = f"{_short(error)} ({age(role['last_error_s'])} ago)"
         table.add_row(
             role["role"],
             Text(state, style=style),
             f"{age(role['seen_s'])} ago",
             _serves(role),
-            Text(error),  # never markup: it may quote anything
+            _trouble(role),
         )
     return Panel(table, title="roles")
+
+
+def _trouble(role: Json) -> Text:
+    """Return a role's last error, or what it warns of; never markup, for it may quote anything."""
+    if role["last_error"]:
+        return Text(f"{_short(role['last_error'])} ({age(role['last_error_s'])} ago)")
+    return Text("; ".join(map(_short, role.get("alarms", ()))), style="yellow")
 
 
 def _newest(roles: Iterable[Json]) -> list[Json]:

@@ -88,3 +88,8 @@ def test_the_line_names_what_is_away(document: Json, end: Json) -> None:
     assert "learning" in line
     assert "9/16 samples" in line
     assert "away: trainer" in line
+
+
+def test_what_a_role_warns_of_is_shown_where_it_has_no_error(document: Json) -> None:
+    document["roles"][3]["alarms"] = ["step 4 changed no weights: non_finite"]
+    assert "step 4 changed no weights" in text_of(status_screen(document), width=160)
