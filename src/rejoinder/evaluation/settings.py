@@ -40,7 +40,7 @@ class DemoSettings:
     one the small model runs into ``max_tokens`` nine times in ten, and an answer that was cut holds
     no end token to learn from."""
     voice: str = "plain_prose"
-    temperature: float = 0.7
+    temperature: float = 0.6
     max_tokens: int = 128
     measure_at_once: int = 16
     batch_size: int = 16
