@@ -15,7 +15,7 @@ from rejoinder.errors import ConfigError
 from rejoinder.judge.base import JudgeSetting, fingerprint_of
 from rejoinder.judge.threads import DaemonThreads, ThreadsExhausted
 from rejoinder.judge.voting import BUSY, failed_vote, verdict
-from rejoinder.types import Judgement, Message, Vote
+from rejoinder.types import Fate, Judgement, Message, Vote
 
 Scorer: TypeAlias = Callable[
     [Sequence[Message], Message, Sequence[Message]], int | Awaitable[int | None] | None
@@ -25,10 +25,13 @@ Scorer: TypeAlias = Callable[
 
 _MOST_STUCK = 8
 """Calls that may hang beyond those at work; with more, judging waits and says so."""
+_NO_OPINION = Vote(None, "no opinion: the function returned None")
 
 
 class CallableJudge:
     """One vote of ``scorer``. An exception or another value is a failed vote. See ``Judge``.
+
+    None is no failure: the judgement ends as ``judge_unsure`` and is not tried again.
 
     A call that outlives its time-out cannot be ended and keeps its thread. When such calls hold
     all threads, nothing more is called until one returns: the vote is ``busy``, no attempt is lost.
@@ -51,8 +54,10 @@ class CallableJudge:
     ) -> Judgement:
         """See ``Judge.judge``."""
         started = time.monotonic()
-        votes = (await self._vote(context, answer, next_state),)
-        score, why = verdict(votes, quorum=1)
+        vote = await self._vote(context, answer, next_state)
+        votes = (vote,)
+        # An abstention is an answer: asking the same function the same again would only repeat it.
+        score, why = (None, Fate.JUDGE_UNSURE) if vote is _NO_OPINION else verdict(votes, quorum=1)
         return Judgement(score, votes, self._fingerprint, why, time.monotonic() - started)
 
     async def _vote(
@@ -71,7 +76,7 @@ class CallableJudge:
         except Exception as error:  # noqa: BLE001 - foreign code; whatever it raises is no verdict
             return failed_vote("exception", f"{type(error).__name__}: {error}")
         if value is None:
-            return failed_vote("no_score", "the function returned None")
+            return _NO_OPINION
         if isinstance(value, bool) or value not in (-1, 0, 1):
             return failed_vote("bad_score", f"{value!r} is none of -1, 0, 1")
         return Vote(int(value))

@@ -48,7 +48,7 @@ async def test_an_async_function_is_awaited() -> None:
 async def test_zero_is_a_neutral_verdict_and_none_is_no_verdict() -> None:
     assert (await judged(lambda *_: 0)).score == 0
     nothing = await judged(lambda *_: None)
-    assert (nothing.score, nothing.why) == (None, Fate.JUDGE_FAILED)
+    assert (nothing.score, nothing.why) == (None, Fate.JUDGE_UNSURE)
 
 
 async def test_an_exception_is_a_failed_vote_that_names_it() -> None:

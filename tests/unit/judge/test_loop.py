@@ -79,6 +79,18 @@ async def test_no_verdict_is_committed_without_a_sample_and_with_its_reason() ->
     assert not journal.counts
 
 
+async def test_regression_a_function_that_returns_none_is_asked_once_and_is_no_error() -> None:
+    journal, calls = FakeJournal(), []
+    async with working(journal, CallableJudge(lambda *_: calls.append(1), "m:f", 5.0)):
+        await until(lambda: journal.commits)
+    ((turn, _, sample, fate),) = journal.commits
+    assert (turn, sample, fate) == ("turn-0", None, Fate.JUDGE_UNSURE)
+    assert len(calls) == 1
+    assert not journal.retries
+    assert not journal.counts
+    assert journal.heartbeats[-1].last_error is None
+
+
 async def test_failed_calls_are_tried_again_later_and_then_end_as_no_verdict() -> None:
     journal, judge = FakeJournal(), FakeJudge(TIMED_OUT)
     async with working(journal, judge):
