@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rejoinder.config_faults import describe_fault
 from rejoinder.errors import ConfigError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -329,8 +330,5 @@ def load_config(path: Path | None) -> Config:
     try:
         return Config.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
-        faults = "\n".join(
-            f"  {'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors()
-        )
+        faults = "\n".join(f"  {describe_fault(Config, fault)}" for fault in error.errors())
         raise ConfigError(f"{path} has faults:\n{faults}") from error

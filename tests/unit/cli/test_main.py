@@ -64,6 +64,30 @@ def test_an_unknown_key_names_the_key() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[trainer]\nbatch_sise = 4\n",
+            "trainer.batch_sise: no such key; did you mean batch_size?",
+        ),
+        ("[trainer.lora]\nrnk = 4\n", "trainer.lora.rnk: no such key; did you mean rank?"),
+        ("[trainr]\n", "trainr: no such key; did you mean trainer?"),
+        ("[judge]\nvotes = 3\n", "judge.votes: no such key with kind = 'likelihood'"),
+        ('[judge]\nkind = "callable"\n', "judge.target is required with kind = 'callable'"),
+        ('[judge]\nkind = "calable"\n', "judge.kind: 'calable' is not one of 'likelihood', 'llm'"),
+        ('log_level = "loud"\n', "log_level: 'loud' is not one of 'debug', 'info'"),
+        ("[judge]\nmargin = -1\n", "judge.margin: Input should be greater than"),
+        ("[evaluation]\nevery = 1\n", "evaluation: evaluation.every needs"),
+    ],
+)
+def test_a_fault_in_the_file_is_told_in_the_files_own_words(text: str, told: str) -> None:
+    Path("rejoinder.toml").write_text(text)
+    code, _, err = run("config", "check")
+    assert code == EXIT_CONFIG
+    assert f"\n  {told}" in err
+
+
+@pytest.mark.parametrize(
     ("section", "key", "value"),
     [("trainer", "grad_clip", "inf"), ("judge", "timeout_s", "inf"), ("judge", "margin", "nan"),
      ("judge.options", "x", "inf")],
