@@ -10,12 +10,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import TypeAlias, cast
 
+import structlog
+
 from rejoinder.config import CallableJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.base import JudgeSetting, fingerprint_of
 from rejoinder.judge.threads import DaemonThreads, ThreadsExhausted
+from rejoinder.judge.tracebacks import short_traceback
 from rejoinder.judge.voting import BUSY, failed_vote, verdict
 from rejoinder.types import Fate, Judgement, Message, Vote
+
+_log = structlog.get_logger(__name__)
 
 Scorer: TypeAlias = Callable[
     [Sequence[Message], Message, Sequence[Message]], int | Awaitable[int | None] | None
@@ -74,6 +79,7 @@ class CallableJudge:
         except TimeoutError:
             return failed_vote("timeout", f"no score within {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - foreign code; whatever it raises is no verdict
+            _log.warning("judge raised", target=self._name, exception=short_traceback(error))
             return failed_vote("exception", f"{type(error).__name__}: {error}")
         if value is None:
             return _NO_OPINION

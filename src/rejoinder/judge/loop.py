@@ -14,6 +14,7 @@ import structlog
 
 from rejoinder.journal.base import JudgeJournal, JudgeTask, RoleReport, SampleSpec, WatchJournal
 from rejoinder.judge.base import Judge
+from rejoinder.judge.tracebacks import short_traceback
 from rejoinder.judge.voting import (
     another_attempt_may_help,
     failed_vote,
@@ -162,7 +163,8 @@ class JudgeLoop:
         except TimeoutError:
             vote = failed_vote("timeout", f"no judgement in {self._limits.deadline_s:g} s")
         except Exception as error:  # noqa: BLE001 - a judge of another package; it is no verdict
-            _log.exception("judge raised", turn=task.turn_id)
+            text = short_traceback(error)
+            _log.warning("judge raised", turn=task.turn_id, exception=text)
             vote = failed_vote("exception", f"{type(error).__name__}: {error}")
         return Judgement(None, (vote,), self._judge.fingerprint, Fate.JUDGE_FAILED)
 

@@ -53,6 +53,7 @@ class DaemonThreads:
                 raised = error
             except BaseException as error:  # noqa: BLE001 - sys.exit() is no reason to end the judge
                 raised = RuntimeError(repr(error))
+                raised.__cause__ = error  # its traceback says where
             finally:
                 with self._lock:
                     self._running -= 1

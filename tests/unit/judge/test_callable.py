@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from judge_fakes import assistant, user
 from rejoinder.config import CallableJudgeConfig
@@ -58,6 +59,21 @@ async def test_an_exception_is_a_failed_vote_that_names_it() -> None:
     judgement = await judged(scorer)
     assert judgement.score is None
     assert judgement.votes[0].reason == "exception: KeyError: 'answer'"
+
+
+@pytest.mark.parametrize("raised", [KeyError("x" * 100_000), SystemExit(3)])
+async def test_regression_the_log_says_where_a_function_raised_and_stays_short(raised) -> None:
+    def scorer(*_: object) -> int:
+        raise raised
+
+    with capture_logs() as logged:
+        await judged(scorer)
+    (entry,) = logged
+    assert (entry["log_level"], entry["target"]) == ("warning", "tests:scorer")
+    line = scorer.__code__.co_firstlineno + 1
+    assert f'File "{__file__}", line {line}, in scorer' in entry["exception"]
+    assert type(raised).__name__ in entry["exception"]
+    assert len(entry["exception"]) <= 4000
 
 
 @pytest.mark.parametrize("value", [2, 0.5, "1", True, [1]])
