@@ -1,13 +1,15 @@
 """Refuse early: configurations that cannot learn or cannot work do not start (rule 10).
 
-Only what the configuration and the environment say is looked at: no model is loaded and nobody is
-called, so ``config show`` answers at once. ``doctor`` tries the rest.
+Only what the configuration and the environment say is looked at, and the modules of the user's own
+functions are imported: no model is loaded and nobody is called, so ``config show`` answers at once.
+``doctor`` tries the rest.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from rejoinder.config import (
@@ -70,6 +72,13 @@ def _engine(config: Config) -> Iterator[str]:
         )
 
 
+def _model(config: Config) -> Iterator[str]:
+    from rejoinder.models.embedded import EMBEDDED, refuse_missing
+
+    if config.model.path != EMBEDDED:
+        yield from _refusal(lambda: refuse_missing(config.model.path))
+
+
 def _journal(config: Config) -> Iterator[str]:
     from rejoinder.journal.database import database_file
 
@@ -121,7 +130,7 @@ def _evaluation(config: Config) -> Iterator[str]:
 
 
 def _importable(key: str, target: str) -> Iterator[str]:
-    module = target.partition(":")[0]
+    module, _, name = target.partition(":")
     try:
         found = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # a package above it is missing
@@ -131,6 +140,16 @@ def _importable(key: str, target: str) -> Iterator[str]:
             f"{key}: there is no module {module!r}: start from the directory that holds it, or "
             "install its package"
         )
+        return
+    try:
+        function = attrgetter(name)(importlib.import_module(module))
+    except AttributeError:
+        yield f"{key}: the module {module!r} has no {name!r}: name a function of it"
+    except Exception as error:  # noqa: BLE001 - code of the user's, which may fail in any way
+        yield f"{key}: importing {module!r} fails: {type(error).__name__}: {error}"
+    else:
+        if not callable(function):
+            yield f"{key}: {target!r} is not callable: name a function"
 
 
 def _refusal(attempt: Callable[[], object]) -> Iterator[str]:
@@ -144,6 +163,7 @@ def _refusal(attempt: Callable[[], object]) -> Iterator[str]:
 _CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
     _gateway,
     _engine,
+    _model,
     _journal,
     _judge,
     _trainer,

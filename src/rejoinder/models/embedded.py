@@ -39,9 +39,22 @@ def resolve_model(path: str) -> Path:
     """
     if path == EMBEDDED:
         return _embedded_model()
+    refuse_missing(path)
+    local = local_path(path)
+    if local.is_dir():
+        return local.absolute()
+    return _from_hub(path)
+
+
+def refuse_missing(path: str) -> None:
+    """Refuse a path that is no model directory and cannot be a hub id; asks nobody.
+
+    Raises:
+        ConfigError: as said.
+    """
     local = local_path(path)
     if (local / "config.json").is_file():
-        return local.absolute()
+        return
     if local.is_dir():
         raise ConfigError(f"model.path: {local} is not a model directory: it has no config.json")
     if path.startswith(("file:", "/", ".", "~")) or path.count("/") != 1:
@@ -49,7 +62,6 @@ def resolve_model(path: str) -> Path:
             f"model.path: {path!r} is neither {EMBEDDED!r}, nor a model directory, nor a hub id "
             "of the form owner/name"
         )
-    return _from_hub(path)
 
 
 def local_path(path: str) -> Path:

@@ -130,6 +130,14 @@ def test_config_show_refuses_what_cannot_learn_and_still_prints_it() -> None:
     assert "set it to 'torch'" in err
 
 
+def test_a_start_with_a_misspelt_function_ends_as_a_fault_of_the_configuration() -> None:
+    Path("mine.py").write_text("def score(*_):\n    return 1\n")
+    Path("rejoinder.toml").write_text('[judge]\nkind = "callable"\ntarget = "mine:scoer"\n')
+    code, _, err = run("up")
+    assert code == EXIT_CONFIG
+    assert "the module 'mine' has no 'scoer'" in err
+
+
 def test_secrets_are_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", "home:laptop:sk-SECRET-123")
     monkeypatch.setenv("JUDGE_KEY", "another-secret")

@@ -15,6 +15,7 @@ from rejoinder.config import (
     LlmJudgeConfig,
     LoraConfig,
     LossConfig,
+    ModelConfig,
     PluginJudgeConfig,
     ScriptedEngineConfig,
     TorchEngineConfig,
@@ -56,6 +57,12 @@ BAD = {
         Config(judge=CallableJudgeConfig(target="no_such_package.judge:score")),
         "no module 'no_such_package.judge'",
     ),
+    "no such function": (
+        Config(judge=CallableJudgeConfig(target="json:scoer")),
+        "the module 'json' has no 'scoer'",
+    ),
+    "no function": (Config(judge=CallableJudgeConfig(target="json:decoder")), "is not callable"),
+    "no such model": (Config(model=ModelConfig(path="/models/none")), "'/models/none' is neither"),
     "no such plugin": (Config(judge=PluginJudgeConfig(name="nobody")), "'nobody'"),
     "no such algorithm": (
         Config(trainer=TrainerConfig(algorithm="magic")),
@@ -116,6 +123,19 @@ def test_a_callable_of_the_working_directory_is_found(
     monkeypatch.syspath_prepend(tmp_path)
     config = Config(judge=CallableJudgeConfig(target="my_own_judge:score"))
     assert faults(config) == []
+
+
+def test_a_module_that_cannot_be_imported_is_told_with_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_broken_judge.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (fault,) = faults(Config(judge=CallableJudgeConfig(target="my_broken_judge:score")))
+    assert "importing 'my_broken_judge' fails: ZeroDivisionError" in fault
+
+
+def test_a_hub_id_is_no_fault_and_nobody_is_asked() -> None:
+    assert faults(Config(model=ModelConfig(path="owner/name"))) == []
 
 
 def test_keys_are_never_quoted_in_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
