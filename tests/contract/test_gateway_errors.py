@@ -14,6 +14,7 @@ from rejoinder.errors import (
     EngineUnavailable,
     UnknownVersion,
 )
+from rejoinder.gateway import heartbeat
 
 HELLO = user("Capital of France?")
 
@@ -224,3 +225,20 @@ async def test_an_engine_with_another_tokenizer_gets_no_ids(gateway):
         assert response.status_code == 503
         assert "tokenizer" in response.json()["error"]["message"]
         assert g.engine.requests == []
+
+
+async def test_regression_an_engine_that_was_loading_at_the_start_is_no_last_error(
+    gateway, monkeypatch
+):
+    monkeypatch.setattr(heartbeat, "PROBE_EVERY_S", 0.005)
+    async with gateway() as g:
+        g.service.info, g.engine.down = None, EngineUnavailable("the engine is loading its model")
+        await g.eventually(lambda: g.service.last_error)
+        assert "loading its model" in g.service.last_error[0]
+        g.engine.down = None
+        await g.eventually(lambda: g.service.last_error is None)
+        g.engine.down = EngineUnavailable("it went away later")
+        await g.eventually(lambda: g.service.last_error)
+        g.engine.down = None
+        await g.eventually(lambda: g.service.engine_problem is None)
+        assert "it went away later" in g.service.last_error[0]

@@ -96,12 +96,14 @@ async def announce(service: Service, siblings: Iterable[str] = ()) -> None:
 async def watch_engine(service: Service) -> None:
     """Ask the engine for its state, for ever."""
     while True:
-        before = service.engine_problem
+        before, never_answered = service.engine_problem, service.info is None
         await service.probe_engine()
         if service.engine_problem != before and before != "not asked yet":
             log.warning("engine", problem=service.engine_problem or "none any more")
         if service.engine_problem is not None:
             service.note_error(service.engine_problem)
+        elif never_answered:
+            service.forget_error(before)  # this was a start: to load a model is no failure
         await asyncio.sleep(PROBE_EVERY_S)
 
 

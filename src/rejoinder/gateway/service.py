@@ -100,6 +100,11 @@ class Service:
         """Keep an error for ``status``."""
         self.last_error = (text, time.time())
 
+    def forget_error(self, text: str | None) -> None:
+        """Take an error back that turned out to be none; another one since then stays."""
+        if self.last_error is not None and self.last_error[0] == text:
+            self.last_error = None
+
     def close(self) -> None:
         """Stop the threads."""
         self._reads.shutdown(wait=False, cancel_futures=True)

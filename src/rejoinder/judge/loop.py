@@ -97,6 +97,7 @@ class JudgeLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set; jobs in flight are then given back untried."""
+        self._status.forget()  # what ``report_start`` told was waited for, and has come
         reporter = asyncio.create_task(self._report_regularly())
         try:
             while not stop.is_set():
@@ -232,6 +233,9 @@ class _Status:
     def note(self, error: str | None) -> None:
         if error is not None:
             self._error, self._error_at = error, time.time()
+
+    def forget(self) -> None:
+        self._error = self._error_at = None
 
     def committed(self, judgement: Judgement) -> None:
         names = {1: "good", -1: "bad", 0: "neutral", None: "none"}

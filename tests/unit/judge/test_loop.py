@@ -115,6 +115,16 @@ async def test_regression_a_refused_key_shows_as_the_last_error() -> None:
     assert journal.heartbeats[-1].last_error == "http_401: detail"
 
 
+async def test_regression_an_engine_that_was_loading_at_the_start_is_no_last_error() -> None:
+    journal, stop = FakeJournal(jobs=0), asyncio.Event()
+    loop = JudgeLoop(journal, FakeJudge(judgement(1)), Rule(), LoopLimits(1, 5.0, attempts=3))
+    loop.report_start("waiting", "the engine is loading its model")
+    assert journal.heartbeats[-1].last_error == "the engine is loading its model"
+    stop.set()
+    await loop.run(stop)
+    assert journal.heartbeats[-1].last_error is None
+
+
 async def test_no_attempt_is_used_up_while_the_engine_is_away() -> None:
     journal = FakeJournal()
     away = [UNREACHABLE] * 6
