@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import err, out, show_note, size
+from rejoinder.errors import RejoinderError
 
 if TYPE_CHECKING:
     from rejoinder.types import Json
 
 app = typer.Typer(no_args_is_help=True, help="Export what was recorded, see its size, delete it.")
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_PRIVATE = 0o600
+"""Conversations are their owner's, outside the data directory too."""
 
 
 @app.command()
@@ -25,16 +32,43 @@ def export(
     since: Annotated[
         str | None, typer.Option(help="Id of the last exported turn: append what came after it.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is there already.")
+    ] = False,
     policy: Annotated[str | None, typer.Option(help="Only this policy.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
 ) -> None:
-    """Write conversations, verdicts and mean scores per step as JSON lines."""
+    """Write conversations, verdicts and mean scores per step as JSON lines.
+
+    A new file is readable by its owner only.
+    """
+    if since is not None and not _ID.fullmatch(since):
+        raise RejoinderError(
+            f"--since takes the id that an export printed at its end; {since!r} is none"
+        )
     with open_journal(settings_of(ctx).config) as journal:
-        target = sys.stdout.buffer if str(file) == "-" else file
-        report = journal.export_records(target, since, policy, tenant)
+        if str(file) == "-":
+            report = journal.export_records(sys.stdout.buffer, since, policy, tenant)
+        else:
+            with _open(file, going_on=since is not None, force=force) as target:
+                report = journal.export_records(target, since, policy, tenant)
     err().print(f"{report['turns']} turns and {report['steps']} steps exported")
     if report["last"]:
         show_note(f"go on later with --since {report['last']}")
+
+
+def _open(file: Path, *, going_on: bool, force: bool) -> IO[bytes]:
+    if file.is_file() and not going_on and not force:
+        raise RejoinderError(
+            f"{file} is there already: go on with it by --since, replace it by --force, or name "
+            "another"
+        )
+    how = os.O_APPEND if going_on else os.O_TRUNC
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | how, _PRIVATE), "wb")
+    except OSError as error:
+        raise RejoinderError(f"cannot write {file}: {error.strerror}") from error
 
 
 @app.command(name="size")

@@ -1,0 +1,72 @@
+"""Export and retention as commands: whose the file is, what is never overwritten."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rejoinder.cli import terminal
+from rejoinder.cli.main import app
+from rejoinder.errors import EXIT_REFUSED
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import new_id
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REJOINDER_HOME", str(tmp_path))
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}"):
+        pass
+    terminal.out.cache_clear()
+    terminal.err.cache_clear()
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["records", *arguments])
+    return result.exit_code, " ".join((result.stdout + result.stderr).split())
+
+
+def test_an_export_is_its_owners_only() -> None:
+    before = os.umask(0)
+    try:
+        code, said = run("export", "deep/records.jsonl")
+    finally:
+        os.umask(before)
+    assert code == 0, said
+    assert Path("deep/records.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force() -> None:
+    Path("mine.txt").write_text("mine")
+    code, said = run("export", "mine.txt")
+    assert code == EXIT_REFUSED
+    assert "replace it by --force" in said
+    assert Path("mine.txt").read_text() == "mine"
+    assert run("export", "mine.txt", "--force")[0] == 0
+    assert Path("mine.txt").read_text() == ""
+
+
+def test_an_export_that_goes_on_keeps_what_the_file_holds() -> None:
+    Path("records.jsonl").write_text("{}\n")
+    code, said = run("export", "records.jsonl", "--since", new_id())
+    assert code == 0, said
+    assert Path("records.jsonl").read_text() == "{}\n"
+
+
+@pytest.mark.parametrize("since", ["nonsense", "", "0123"])
+def test_an_id_that_no_export_printed_is_refused(since: str) -> None:
+    code, said = run("export", "records.jsonl", "--since", since)
+    assert code == EXIT_REFUSED
+    assert f"--since takes the id that an export printed at its end; {since!r} is none" in said
+    assert not Path("records.jsonl").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told() -> None:
+    Path("directory").mkdir()
+    code, said = run("export", "directory")
+    assert code == EXIT_REFUSED
+    assert "cannot write directory" in said
