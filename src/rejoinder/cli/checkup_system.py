@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Iterator
 
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
-from rejoinder.cli.journal import journal_file
+from rejoinder.cli.journal import journal_file, open_journal
 from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
 from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.gateway.auth import KEYS_VARIABLE, load_keys
+from rejoinder.journal.learning import is_alive
 from rejoinder.judge.base import Judge
 from rejoinder.judge.factory import build_judge
 from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
 from rejoinder.launch.home import exposure
 from rejoinder.launch.ports import PortTaken, bind_port
-from rejoinder.launch.system import missing_parts
 from rejoinder.types import Judgement, Message
 
 _QUESTION = (Message("user", "What is the capital of France?"),)
@@ -56,21 +56,37 @@ def home(config: Config) -> Iterator[Finding]:
 
 
 def ports(config: Config) -> Iterator[Finding]:
-    """The gateway's and the engine's port are free, or ours."""
+    """The gateway's and the engine's port are free, or this home's own system has them."""
     wanted = [("gateway.port", config.gateway.host, config.gateway.port)]
     if isinstance(config.engine, TorchEngineConfig):
         wanted.append(("engine.port", config.engine.host, config.engine.port))
-    ours = not missing_parts(config.gateway.host, config.gateway.port)
+    ours = _ports_in_use(config)
     for key, host, port in wanted:
         try:
             bind_port(host, port, key).close()
         except PortTaken as error:
-            if ours:
+            if (key, port) in ours:
                 yield ok(key, f"{port} on {host} is in use by the running system")
             else:
                 yield fail(key, f"{port} on {host}", str(error))
         else:
             yield ok(key, f"{port or 'any'} on {host} is free")
+
+
+def _ports_in_use(config: Config) -> set[tuple[str, int]]:
+    """Return key and number of each port that a living role of this home reports as its own.
+
+    What answers on a port says nothing of whose it is: another home's gateway answers as well.
+    """
+    if not journal_file(config).is_file():
+        return set()
+    with open_journal(config) as journal:
+        roles = journal.status(config.model.policy, config.trainer.max_staleness)["roles"]
+    return {
+        (f"{role['role']}.port", role["detail"]["port"])
+        for role in roles
+        if is_alive(role) and "port" in role["detail"]
+    }
 
 
 def database(config: Config) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,8 @@ from rejoinder.cli.checkup_model import next_turn_extends
 from rejoinder.cli.main import app
 from rejoinder.config import Config, GatewayConfig, TorchEngineConfig
 from rejoinder.errors import ConfigError
+from rejoinder.journal.base import RoleReport
+from rejoinder.journal.sql import SqlJournal
 from rejoinder.launch.ports import bind_port, bound_port
 from rejoinder.models.tokenizer import ModelTokenizer
 
@@ -55,6 +58,25 @@ def test_a_taken_port_fails_and_a_free_one_does_not() -> None:
     assert found["gateway.port"].state is State.FAIL
     assert "set gateway.port" in found["gateway.port"].remedy
     assert found["engine.port"].state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("reported", "state"), [("ready", State.OK), ("stopped", State.FAIL), (None, State.FAIL)]
+)
+def test_a_taken_port_is_ours_only_if_a_living_role_of_this_home_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: str | None, state: State
+) -> None:
+    """Another home's system answers on the port too, so an answer proves nothing."""
+    monkeypatch.setenv("REJOINDER_HOME", str(tmp_path))
+    with bind_port("127.0.0.1", 0, "gateway.port") as taken:
+        port = bound_port(taken)
+        config = Config(gateway=GatewayConfig(port=port), engine=TorchEngineConfig(port=0))
+        with SqlJournal(config.journal_url) as journal:
+            if reported is not None:
+                detail = {"host": "127.0.0.1", "port": port}
+                journal.report(RoleReport("gateway", "gateway-1", 1, reported, detail))
+        found = {finding.name: finding for finding in checkup_system.ports(config)}
+    assert found["gateway.port"].state is state
 
 
 def test_a_template_that_only_adds_text_extends_the_turn_before(
