@@ -16,7 +16,14 @@ TIMEOUT_S = 600.0
 
 
 class ApiRefused(RejoinderError):
-    """The gateway answered with an error; the message is its own."""
+    """The gateway answered with an error; the message is its own.
+
+    ``status`` is the HTTP status, None where the answer had begun.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ApiAway(RejoinderError):
@@ -136,7 +143,7 @@ class ApiClient:
             connection.request(method, self._prefix + path, data, self._headers | headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
-                raise ApiRefused(_error_text(response))
+                raise ApiRefused(_error_text(response), response.status)
             yield response
         except (OSError, http.client.HTTPException) as error:
             raise ApiAway(

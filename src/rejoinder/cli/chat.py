@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,12 +37,17 @@ def chat(
     A key is taken from REJOINDER_API_KEY, where the gateway wants one; without it, this machine's
     own gateway gets the first of its REJOINDER_API_KEYS.
     """
-    from rejoinder.cli.api_client import ApiClient
+    from rejoinder.cli.api_client import ApiClient, ApiRefused
     from rejoinder.cli.conversation import Conversation, Style
 
     config = settings_of(ctx).config
     client = ApiClient(url or _gateway_url(config), key_for(url))
-    model, version = client.live_version()
+    try:
+        model, version = client.live_version()
+    except ApiRefused as error:
+        if error.status != http.client.UNAUTHORIZED:
+            raise
+        raise ApiRefused(f"{error}: set {KEY_VARIABLE}=<your key>", error.status) from error
     style = Style(model=model, temperature=temperature, max_tokens=max_tokens)
     err().print(
         f"[bold]{model}[/bold], version {'?' if version is None else version}   "

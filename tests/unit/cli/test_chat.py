@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from rejoinder.cli.api_client import ApiClient, ApiRefused
 from rejoinder.cli.chat import key_for
+from rejoinder.cli.main import app
 from rejoinder.errors import RejoinderError
 
 
@@ -45,3 +48,16 @@ def test_a_key_named_for_the_client_goes_where_the_client_goes(
 def test_an_address_of_another_form_is_refused(url: str) -> None:
     with pytest.raises(RejoinderError, match="http://host:port"):
         key_for(url)
+
+
+@pytest.mark.parametrize(("status", "told"), [(401, True), (503, False)])
+def test_a_missing_or_wrong_key_names_the_variable_to_set(
+    monkeypatch: pytest.MonkeyPatch, status: int, *, told: bool
+) -> None:
+    def refuse(_: ApiClient) -> None:
+        raise ApiRefused("this API key is not known here", status)
+
+    monkeypatch.setattr(ApiClient, "live_version", refuse)
+    result = CliRunner().invoke(app, ["chat", "--url", "http://127.0.0.1:9"])
+    assert "not known here" in result.stderr
+    assert ("set REJOINDER_API_KEY=<your key>" in result.stderr) is told
