@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rejoinder.config_faults import describe_fault
 from rejoinder.errors import ConfigError
@@ -252,6 +252,13 @@ class TrainerConfig(Section):
     threads: int | None = Field(None, ge=1)
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     loss: LossConfig = LossConfig()
+
+    @field_validator("betas")
+    @classmethod
+    def _are_decay_rates(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError("each must be at least 0 and below 1")
+        return betas
 
 
 class EvaluationConfig(Section):

@@ -13,15 +13,13 @@ from dataclasses import replace
 
 from rejoinder.types import Message
 
-_BLOCKS = (
-    re.compile(
-        r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?<<<END_OPENCLAW_INTERNAL_CONTEXT>>>", re.DOTALL
-    ),
+_BEGIN, _END = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+_LINES = (
     re.compile(r"\n\nRuntime: agent=[^\n|]*(?: \| [^\n|]*)+\Z"),
     re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [A-Za-z0-9+:/_-]+\] "),
 )
-"""Each pattern needs one of ``_SIGNS``, which is much cheaper to look for."""
-_SIGNS = ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "\n\nRuntime: agent=")
+"""Each needs one of ``_SIGNS``, or "[" at the start, which is much cheaper to look for."""
+_SIGNS = (_BEGIN, "\n\nRuntime: agent=")
 
 
 def own_words(message: Message) -> str:
@@ -30,10 +28,21 @@ def own_words(message: Message) -> str:
     if message.role == "user" and (
         content.startswith("[") or any(sign in content for sign in _SIGNS)
     ):
-        for block in _BLOCKS:
-            content = block.sub("", content)
+        content = _without_blocks(content)
+        for line in _LINES:
+            content = line.sub("", content)
         content = content.strip()
     return content
+
+
+def _without_blocks(text: str) -> str:
+    """Cut out all blocks in linear time; a pattern would look for an end from each beginning."""
+    kept: list[str] = []
+    at = 0
+    while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
+        kept.append(text[at:begin])
+        at = end + len(_END)
+    return "".join([*kept, text[at:]])
 
 
 def without_context(messages: Iterable[Message]) -> tuple[Message, ...]:

@@ -99,6 +99,8 @@ def parse_keys(text: str) -> KeyRing:
     names: set[str] = set()
     secrets: set[str] = set()
     for number, entry in enumerate(filter(None, map(str.strip, text.split(","))), start=1):
+        if not entry.isprintable():  # bytes that are no UTF-8 arrive as lone surrogates
+            raise ConfigError(f"{KEYS_VARIABLE}: entry {number} holds bytes that are no text")
         parts = entry.split(":", 2)
         if len(parts) != 3 or not all(parts):
             raise ConfigError(f"{KEYS_VARIABLE}: entry {number} is not tenant:name:key")

@@ -83,7 +83,8 @@ def feedback_routes(service: Service) -> APIRouter:
         # Not read by the framework, which would take a body of any size from anybody.
         headers = dict(request.scope["headers"])
         caller = service.keys.caller(headers)
-        data = await read_body(request.receive, headers, service.config.gateway)
+        with service.admission.admit(caller.key):
+            data = await read_body(request.receive, headers, service.config.gateway)
         feedback = parse_feedback(data)
         scope = Scope(caller.tenant, caller.key)
         written = service.journal.add_feedback(

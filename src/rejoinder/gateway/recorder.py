@@ -124,9 +124,12 @@ class Recorder:
         return result if isinstance(result, Future) else None
 
     def _failed(self, what: str, error: BaseException) -> None:
-        self.problem = f"{what}: {error}"
+        told = str(error)
+        if isinstance(error, TimeoutError):
+            told = f"nothing was written within {CONFIRM_S:g} s: does another program hold it?"
+        self.problem = f"{what}: {told}"
         self.count("journal_failed", what)
-        log.error("journal write failed", write=what, error=str(error))
+        log.error("journal write failed", write=what, error=told)
 
     # --- counters that status shows -----------------------------------------------------------
 

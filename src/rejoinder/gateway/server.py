@@ -152,4 +152,5 @@ class _Server(uvicorn.Server):
 
     def _stop(self, number: signal.Signals) -> None:
         self._on_exit()
+        self.force_exit = self.should_exit  # uvicorn does so for a second SIGINT only
         self.handle_exit(number, None)

@@ -76,6 +76,7 @@ def test_an_unknown_key_names_the_key() -> None:
         ('[judge]\nkind = "callable"\n', "judge.target is required with kind = 'callable'"),
         ('[judge]\nkind = "calable"\n', "judge.kind: 'calable' is not one of 'likelihood', 'llm'"),
         ('log_level = "loud"\n', "log_level: 'loud' is not one of 'debug', 'info'"),
+        ("[trainer]\nbetas = [1.5, 0.9]\n", "trainer.betas: each must be at least 0 and below 1"),
         ("[judge]\nmargin = -1\n", "judge.margin: Input should be greater than"),
         ("[evaluation]\nevery = 1\n", "evaluation: evaluation.every needs"),
     ],

@@ -44,6 +44,7 @@ def _draw_many(count: int = 4000, **sampling: object) -> dict[int, tuple[float, 
         ({"top_k": 2}, 2),
         ({"top_p": 0.7}, 2),
         ({"top_p": 0.6}, 1),
+        ({"top_p": 1e-46}, 1),  # zero in float32
         ({"min_p": 0.2}, 2),
         ({"top_k": 3, "top_p": 0.75}, 2),
         ({"logit_bias": {2: 3.0}}, 5),

@@ -53,7 +53,10 @@ def test_every_key_is_compared_in_constant_time_also_after_a_match(monkeypatch):
     assert len(compared) == 2
 
 
-@pytest.mark.parametrize("text", ["sk-only", "a:b", "a::sk-secret", ":n:sk-secret", "a:b:"])
+@pytest.mark.parametrize(
+    "text",
+    ["sk-only", "a:b", "a::sk-secret", ":n:sk-secret", "a:b:", "a:b:sk-\udcff", "a\udcff:b:sk-x"],
+)
 def test_a_malformed_entry_is_refused_without_quoting_it(text):
     with pytest.raises(ConfigError) as caught:
         parse_keys(text)

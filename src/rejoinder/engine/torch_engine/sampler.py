@@ -105,7 +105,9 @@ def _nucleus(logits: Tensor, top_p: float) -> Tensor:
         before = probabilities.cumsum(-1) - probabilities
         if before[-1] >= top_p:
             break
-    return ids[before < top_p]
+    kept = before < top_p
+    kept[0] = True  # the best one also where so small a number is 0 in this precision
+    return ids[kept]
 
 
 _USUAL_NUCLEUS = 1024
