@@ -26,8 +26,8 @@ def next_steps(document: Json) -> list[str]:
 def _roles(document: Json) -> list[str]:
     alive = {role["role"] for role in document["roles"] if is_alive(role)}
     away = [name for name in ("gateway", "engine", "judge", "trainer") if name not in alive]
-    if len(away) == 4:
-        return ["nothing runs: start it with `rejoinder up`"]
+    if len(away) == 4:  # the headline's reason says so already
+        return []
     return [f"the {name} does not run: see its log, or start `rejoinder {name}`" for name in away]
 
 

@@ -19,6 +19,7 @@ WORD_STYLES = {
     "learning": "bold green",
     "collecting": "bold cyan",
     "no traffic": "bold cyan",
+    "stopped": "bold red",
     "stalled": "bold red",
     "no judge": "bold red",
     "no trainer": "bold red",

@@ -15,7 +15,8 @@ FAILING_JUDGEMENTS = 10
 def judge_learning(document: Json) -> Json:
     """Return ``word`` and a one-line ``reason``.
 
-    Words: ``no traffic``, ``no judge``, ``no trainer``, ``stalled``, ``learning``, ``collecting``.
+    Words: ``stopped``, ``no traffic``, ``no judge``, ``no trainer``, ``stalled``, ``learning``,
+    ``collecting``.
     """
     word, reason = _word(document)
     return {"word": word, "reason": reason}
@@ -28,6 +29,8 @@ def is_alive(role: Json) -> bool:
 
 def _word(document: Json) -> tuple[str, str]:
     turns, samples, queue = document["turns"], document["samples"], document["judge"]
+    if not any(is_alive(role) for role in document["roles"]):
+        return "stopped", "nothing runs: start it with `rejoinder up`"
     if not turns["main"]:
         return "no traffic", "no main turn has been recorded for this policy yet"
     if not _alive(document, "judge"):
@@ -53,6 +56,9 @@ def _training_word(document: Json) -> tuple[str, str]:
     patience = STALLED_S if last is None else max(STALLED_S, 5 * last["seconds"])
     if samples["full_s"] is not None and samples["full_s"] > patience:
         return "stalled", f"{progress}, and no step since {samples['full_s']:.0f} s"
+    head = document["training"]["head_version"]
+    if last is not None and head is not None and last["version"] > head:  # rolled back since then
+        return "collecting", f"learning goes on from version {head}; {progress}"
     if since_step is not None and since_step < RECENT_S:
         return "learning", f"step {last['step']} was {since_step:.0f} s ago; {progress}"
     return "collecting", progress

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rejoinder.cli.advice import next_steps
+from rejoinder.journal.learning import judge_learning
 from rejoinder.types import Json
 
 
@@ -10,9 +11,11 @@ def test_a_learning_system_needs_nothing(document: Json) -> None:
     assert next_steps(document) == []
 
 
-def test_without_any_role_only_starting_is_told(document: Json) -> None:
+def test_without_any_role_the_headline_says_enough(document: Json) -> None:
     document["roles"] = []
-    assert next_steps(document) == ["nothing runs: start it with `rejoinder up`"]
+    document["learning"] = judge_learning(document)
+    assert "rejoinder up" in document["learning"]["reason"]
+    assert next_steps(document) == []
 
 
 def test_each_absent_role_is_named(document: Json) -> None:

@@ -23,13 +23,13 @@ def document(**changes: Any) -> Json:
         "samples": {"ready": 3, "needed": 16, "full_s": None},
         "judge": {"queued": 2},
         "verdicts": {"last_100": dict(NO_SCORES, **{"+1": 3}), "no_verdict": {}},
-        "training": {"last": None, "next_step": 1},
+        "training": {"last": None, "next_step": 1, "head_version": 0},
         "roles": [role("judge"), role("trainer")],
     }
     return {**copy.deepcopy(base), **changes}
 
 
-LAST = {"step": 4, "ago_s": 30.0, "seconds": 20.0}
+LAST = {"step": 4, "version": 4, "ago_s": 30.0, "seconds": 20.0}
 FAILED = dict(NO_SCORES, none=12)
 
 
@@ -37,6 +37,13 @@ FAILED = dict(NO_SCORES, none=12)
     ("changes", "word", "reason"),
     [
         ({}, "collecting", "3 of 16 samples for the next step"),
+        ({"roles": []}, "stopped", "nothing runs: start it with `rejoinder up`"),
+        (
+            {"roles": [role("judge", state="stopped"), role("trainer", fresh=False)]},
+            "stopped",
+            "nothing runs",
+        ),
+        ({"roles": [], "turns": {"main": 0}}, "stopped", "nothing runs"),
         ({"turns": {"main": 0}}, "no traffic", "no main turn"),
         ({"roles": [role("trainer")]}, "no judge", "2 turns wait"),
         ({"roles": [role("judge", fresh=False), role("trainer")]}, "no judge", "2 turns wait"),
@@ -64,9 +71,18 @@ FAILED = dict(NO_SCORES, none=12)
             "learning",
             "step 1 is being taken",
         ),
-        ({"training": {"last": LAST, "next_step": 5}}, "learning", "step 4 was 30 s ago"),
         (
-            {"training": {"last": dict(LAST, ago_s=7200.0), "next_step": 5}},
+            {"training": {"last": LAST, "next_step": 5, "head_version": 4}},
+            "learning",
+            "step 4 was 30 s ago",
+        ),
+        (
+            {"training": {"last": LAST, "next_step": 5, "head_version": 2}},
+            "collecting",
+            "learning goes on from version 2; 3 of 16",
+        ),
+        (
+            {"training": {"last": dict(LAST, ago_s=7200.0), "next_step": 5, "head_version": 4}},
             "collecting",
             "3 of 16",
         ),
@@ -101,7 +117,7 @@ FAILED = dict(NO_SCORES, none=12)
         ),
         (
             {
-                "training": {"last": LAST, "next_step": 5},
+                "training": {"last": LAST, "next_step": 5, "head_version": 4},
                 "roles": [role("judge"), role("trainer", last_error="old", last_error_s=90.0)],
             },
             "learning",
