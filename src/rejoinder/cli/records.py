@@ -124,11 +124,16 @@ def _show_deleted(report: Json) -> None:
     sessions, turns = report["sessions"], report["turns"]
     for reason in ("age", "size"):
         out().print(f"{sessions[reason]} sessions, {turns[reason]} turns deleted for {reason}")
+    kept = report["kept"]
+    out().print(
+        f"{sum(kept.values())} sessions stay: {kept['open']} open (they end with session_done or "
+        f"after gateway.session_idle_s), {kept['needed']} may still be judged or train, "
+        f"{kept['within']} within the limits",
+        soft_wrap=True,
+    )
     out().print(f"{size(report['bytes'])} in use")
     if report["above_limit"]:
-        show_note(
-            "still above the limit: the rest is open, waits for its judge, or may still train"
-        )
+        show_note("still above the limit: nothing that is left may go yet")
 
 
 def _directory_bytes(directory: Path) -> int:

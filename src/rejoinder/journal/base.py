@@ -508,8 +508,9 @@ class WatchJournal(Protocol):
         ``max_bytes`` are in use; None means no such limit. A session of which something may still
         be judged, trained or freed by a rewind stays. What is deleted is counted.
 
-        Returns ``sessions`` and ``turns`` {age | size: n} deleted, ``bytes`` in use after it and
-        ``above_limit``: whether nothing more could be deleted although too much is in use.
+        Returns ``sessions`` and ``turns`` {age | size: n} deleted, ``kept`` {open | needed | within
+        the limits: sessions}, ``bytes`` in use after it and ``above_limit``: whether nothing more
+        could be deleted although too much is in use.
         """
         ...
 

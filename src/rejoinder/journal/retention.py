@@ -48,6 +48,15 @@ def delete_oldest(connection: Connection, closed_before: float | None) -> tuple[
     return len(doomed), gone.rowcount
 
 
+def kept_sessions(connection: Connection) -> dict[str, int]:
+    """Count the sessions that stay, by why: ``open``, ``needed``, or ``within`` the limits."""
+    why = sa.case((sessions.c.closed_at.is_(None), "open"), (_needed(), "needed"), else_="within")
+    each = sa.select(why.label("why")).select_from(sessions).subquery()
+    query = sa.select(each.c.why, sa.func.count()).group_by(each.c.why)
+    found = {reason: int(count) for reason, count in connection.execute(query)}
+    return {reason: found.get(reason, 0) for reason in ("open", "needed", "within")}
+
+
 def used_bytes(connection: Connection) -> int:
     """Return the bytes in use, free pages of the file left out."""
     pages, free, size = (

@@ -319,7 +319,8 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
             while self._writer.call(retention.give_back):
                 pass
         above = max_bytes is not None and used > max_bytes
-        return {**report, "bytes": used, "above_limit": above}
+        kept = retention.kept_sessions(self.database.reader())
+        return {**report, "kept": kept, "bytes": used, "above_limit": above}
 
     def _delete_sessions(self, report: Json, reason: str, closed_before: float | None) -> int:
         count, deleted = self._writer.call(lambda c: retention.delete_oldest(c, closed_before))

@@ -70,3 +70,9 @@ def test_a_place_that_cannot_be_written_is_told() -> None:
     code, said = run("export", "directory")
     assert code == EXIT_REFUSED
     assert "cannot write directory" in said
+
+
+def test_retention_says_what_stays_and_why() -> None:
+    code, said = run("retain", "--keep-days", "1")
+    assert code == 0, said
+    assert "0 sessions stay: 0 open (they end with session_done or after gateway.session" in said

@@ -93,6 +93,16 @@ def test_a_session_that_may_still_be_learned_from_stays(
     assert sessions(story) == {turn.session_id}
 
 
+def test_what_stays_is_counted_with_why(story: Story) -> None:
+    waiting = waiting_for_the_judge(story)
+    age(story, waiting, 10)
+    age(story, story.answer(), 1)
+    age(story, story.answer(), 10)
+    story.answer()
+    report = story.journal.apply_retention(keep_days=5, max_bytes=None)
+    assert report["kept"] == {"open": 1, "needed": 1, "within": 1}
+
+
 def test_a_consumed_sample_goes_once_a_checkpoint_is_durable(story: Story) -> None:
     turn = story.sample()
     story.train(checkpoint_uri="/checkpoints/1")
