@@ -53,6 +53,7 @@ class ObedientEngine:
         self.cancelled: list[str] = []
         self.running = 0
         self.context_length = 600
+        self.loaded = [2, 3]
         self.tokenizer_hash = tokenizer.hash
         self.down: EngineError | None = None
 
@@ -70,7 +71,7 @@ class ObedientEngine:
             eos_ids=list(self.tokenizer.eos_ids),
             capabilities=["logprobs"],
             live={"default": 3},
-            loaded={"default": [3]},
+            loaded={"default": self.loaded},
         )
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:

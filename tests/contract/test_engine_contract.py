@@ -147,6 +147,7 @@ async def test_an_unknown_policy_or_version_is_refused(engine: Engine):
         with pytest.raises(UnknownVersion) as caught:
             await answer(engine, asked)
         assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    assert "loaded versions: 0" in str(caught.value)
 
 
 async def test_closing_the_iterator_frees_the_engine_within_a_moment(engine: Engine):

@@ -166,6 +166,38 @@ async def test_an_answer_that_has_begun_is_not_sampled_anew(gateway):
         assert len(g.engine.requests) == 1
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_regression_a_version_that_is_not_loaded_is_refused_and_no_engine_failure(
+    gateway, stream
+):
+    async with gateway() as g:
+        response = await g.chat(HELLO, model="default@9", stream=stream)
+        assert response.status_code == 404
+        error = response.json()["error"]
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+        assert "no version 9" in error["message"]
+        assert "loaded versions: 2, 3" in error["message"]
+        assert g.turns() == []
+        assert g.engine.requests == []
+        assert g.service.last_error is None
+
+
+async def test_a_version_that_was_loaded_a_moment_ago_is_served(gateway):
+    async with gateway() as g:
+        g.engine.loaded = [2, 3, 9]
+        assert (await g.chat(HELLO, model="default@9")).status_code == 200
+
+
+async def test_where_the_engine_does_not_describe_itself_its_own_answer_decides(gateway):
+    async with gateway() as g:
+        g.engine.down = EngineUnavailable("away")
+        g.engine.say("x", error=UnknownVersion("no version 9"))
+        response = await g.chat(HELLO, model="default@9")
+        error = response.json()["error"]
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+        assert "no version 9" not in str(g.service.last_error)
+
+
 async def test_too_long_a_prompt_gets_context_length_exceeded(gateway):
     async with gateway() as g:
         response = await g.chat(user("x" * 700))
@@ -232,7 +264,9 @@ async def test_regression_an_engine_that_was_loading_at_the_start_is_no_last_err
 ):
     monkeypatch.setattr(heartbeat, "PROBE_EVERY_S", 0.005)
     async with gateway() as g:
-        g.service.info, g.engine.down = None, EngineUnavailable("the engine is loading its model")
+        g.engine.down = EngineUnavailable("the engine is loading its model")
+        await g.eventually(lambda: g.service.last_error)
+        g.service.info = g.service.last_error = None  # as before the first answer
         await g.eventually(lambda: g.service.last_error)
         assert "loading its model" in g.service.last_error[0]
         g.engine.down = None

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from rejoinder.engine.base import GenerateRequest, ScoreRequest
-from rejoinder.errors import ContextLengthExceeded, InvalidRequest
+from rejoinder.errors import ContextLengthExceeded, InvalidRequest, UnknownVersion
 
 GREEDY_BELOW = 1e-6
 """Temperatures below this mean: take the most likely token."""
 _LARGEST_CHANGE = 1e4
 """Of a logit: far above any that matters; infinities would make a distribution of nothing."""
+
+
+def unknown_version(policy: str, version: int | None, loaded: Iterable[int]) -> UnknownVersion:
+    """Return the refusal of a version (None: the live one) that is not among ``loaded``."""
+    wanted = "live version" if version is None else f"version {version}"
+    there = ", ".join(map(str, loaded)) or "none"
+    return UnknownVersion(
+        f"no {wanted} of policy {policy!r} is loaded in this engine; loaded versions: {there}"
+    )
 
 
 def check_generate(request: GenerateRequest, context_length: int, vocab_size: int) -> None:

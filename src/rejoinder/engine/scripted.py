@@ -18,8 +18,8 @@ from rejoinder.engine.base import (
     TokenChunk,
     VersionSource,
 )
-from rejoinder.engine.limits import check_generate, check_score
-from rejoinder.errors import EngineTimeout, EngineUnavailable, UnknownVersion
+from rejoinder.engine.limits import check_generate, check_score, unknown_version
+from rejoinder.errors import EngineTimeout, EngineUnavailable
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.types import BASE_VERSION, FinishReason
 
@@ -48,9 +48,6 @@ class ScriptedEngine:
 
     async def info(self) -> EngineInfo:
         """See ``Engine.info``."""
-        loaded: dict[str, list[int]] = {}
-        for policy, version in sorted(self._sources):
-            loaded.setdefault(policy, []).append(version)
         return EngineInfo(
             name="scripted",
             tokenizer_hash=self._tokenizer_hash,
@@ -58,7 +55,7 @@ class ScriptedEngine:
             eos_ids=self._eos_ids,
             capabilities=["logprobs", "score", "candidates", "multi_version"],
             live=dict(self._live),
-            loaded=loaded,
+            loaded=self._loaded(),
             running=self._running,
         )
 
@@ -126,6 +123,12 @@ class ScriptedEngine:
         """See ``Engine.close``."""
         self._closed = True
 
+    def _loaded(self) -> dict[str, list[int]]:
+        loaded: dict[str, list[int]] = {}
+        for policy, version in sorted(self._sources):
+            loaded.setdefault(policy, []).append(version)
+        return loaded
+
     def _check_open(self) -> None:
         if self._closed:
             raise EngineUnavailable("the engine is closed")
@@ -133,7 +136,7 @@ class ScriptedEngine:
     def _resolve(self, policy: str, version: int | None) -> int:
         found = self._live.get(policy) if version is None else version
         if found is None or (policy, found) not in self._sources:
-            raise UnknownVersion(f"no version {version} of policy {policy!r} is loaded")
+            raise unknown_version(policy, version, self._loaded().get(policy, ()))
         return found
 
 

@@ -57,7 +57,8 @@ async def accept(service: Service, headers: Headers, data: bytes, caller: Caller
 
     Raises:
         ApiError: the request cannot be served; nothing has been recorded.
-        EngineError: as above: the template refuses it, or the engine does not fit.
+        EngineError: as above: the template refuses it, the engine does not fit, or does not
+            hold the version.
     """
     try:
         return await _accept(service, headers, data, caller)
@@ -72,6 +73,7 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
     identity = read_identity(headers, body)
     target = service.models.resolve(body.model)
     service.check_engine()
+    await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, body.user or "")
     async with service.linker.in_order(scope, identity):
         prompt_ids = await service.prompts.ids(

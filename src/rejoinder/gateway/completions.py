@@ -15,7 +15,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from rejoinder.engine.base import GenerateRequest, TokenChunk
-from rejoinder.errors import ContextLengthExceeded, EngineError, EngineTimeout
+from rejoinder.errors import ContextLengthExceeded, EngineError, EngineTimeout, UnknownVersion
 from rejoinder.gateway import wire
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.capture import Piece
@@ -91,7 +91,8 @@ class ChatCompletions:
         except EngineError as error:
             end = Fate.TIMED_OUT if isinstance(error, EngineTimeout) else Fate.ENGINE_FAILED
             await recorder.written(self._abort(job, end, f"{error.code}: {error}"))
-            service.note_error(f"engine: {error}")
+            if not isinstance(error, UnknownVersion):  # it went between the check and the call
+                service.note_error(f"engine: {error}")
             if not job.started:
                 raise
             await self._break_off(send, from_engine(error))

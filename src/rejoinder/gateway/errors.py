@@ -16,6 +16,9 @@ RETRY_AFTER_S = 1
 """What clients are told to wait where a limit or a restarting engine refuses them."""
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
+_PARAMS = {"context_length_exceeded": "messages", "model_not_found": "model"}
+"""The field that an engine's refusal is about, by its code."""
+
 
 class ApiError(Exception):
     """A refusal with everything its response needs."""
@@ -61,8 +64,7 @@ def _shortened(text: str) -> str:
 
 def from_engine(error: EngineError) -> ApiError:
     """Return an engine's error as the client should see it, status and code unchanged."""
-    param = "messages" if error.code == "context_length_exceeded" else None
-    return ApiError(error.status, error.code, str(error) or error.code, param)
+    return ApiError(error.status, error.code, str(error) or error.code, _PARAMS.get(error.code))
 
 
 def from_messages(error: BadMessages) -> ApiError:

@@ -11,12 +11,13 @@ from rejoinder.chat.detokenizer import Detokenizer
 from rejoinder.chat.renderer import ChatTemplateRenderer, Renderer
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine, EngineInfo
+from rejoinder.engine.limits import unknown_version
 from rejoinder.errors import EngineError, EngineUnavailable
 from rejoinder.gateway.auth import KeyRing
 from rejoinder.gateway.limits import Admission
 from rejoinder.gateway.linker import Linker
 from rejoinder.gateway.metrics import GatewayMetrics
-from rejoinder.gateway.models import ModelNames
+from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
 from rejoinder.gateway.wire import TokenTexts
@@ -95,6 +96,27 @@ class Service:
         """
         if self.info is not None and self.info.tokenizer_hash != self.tokenizer.hash:
             raise EngineUnavailable(self.engine_problem or "the tokenizers differ")
+
+    async def check_version(self, target: Target) -> None:
+        """Refuse a pinned version that the engine says it does not hold.
+
+        The description may be older than the version, so the engine is asked again before; where
+        it does not answer, the request itself finds out.
+
+        Raises:
+            UnknownVersion: the version is not loaded; the message names those that are.
+        """
+        if self._may_hold(target):
+            return
+        await self.probe_engine()
+        if self.engine_problem is None and self.info is not None and not self._may_hold(target):
+            loaded = self.info.loaded.get(target.policy, ())
+            raise unknown_version(target.policy, target.version, loaded)
+
+    def _may_hold(self, target: Target) -> bool:
+        if target.version is None or self.info is None or self.engine_problem is not None:
+            return True
+        return target.version in self.info.loaded.get(target.policy, ())
 
     def note_error(self, text: str) -> None:
         """Keep an error for ``status``."""

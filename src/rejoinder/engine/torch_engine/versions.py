@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass, field
 
 from rejoinder.engine.base import VersionSource
+from rejoinder.engine.limits import unknown_version
 from rejoinder.engine.torch_engine.forward import Forward
-from rejoinder.errors import UnknownVersion
 from rejoinder.types import BASE_VERSION
 
 _serials = itertools.count()
@@ -49,8 +49,7 @@ class Versions:
         number = self._live.get(policy) if version is None else version
         weights = None if number is None else self._loaded.get((policy, number))
         if weights is None:
-            wanted = "live version" if version is None else f"version {version}"
-            raise UnknownVersion(f"no {wanted} of policy {policy!r} is loaded in this engine")
+            raise unknown_version(policy, version, self.loaded().get(policy, ()))
         return weights
 
     def add(self, weights: Weights, *, live: bool) -> list[Weights]:
