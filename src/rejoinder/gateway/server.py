@@ -119,12 +119,12 @@ def _tame_garbage_collector() -> None:
     """Make collections short: each stops the event loop, by a millisecond per 5,000 objects or so.
 
     What exists at the start (modules, tokenizer, tables) stays for ever and need not be looked at.
-    Requests leave no cycles behind that live long; small young generations catch the others, and
-    what outlives them, such as cached prompts, is looked at very rarely.
+    Small young generations catch nearly all cycles that requests leave behind. What outlives them,
+    such as cached prompts, is looked at now and then: cycles that lived long would add up.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(2_000, 4, 2_000)
+    gc.set_threshold(2_000, 4, 40)
 
 
 class _Server(uvicorn.Server):
