@@ -192,6 +192,19 @@ async def test_feedback_has_the_limits_of_other_requests(gateway):
         )  # fmt: skip
 
 
+async def test_feedback_takes_a_place_like_other_requests(gateway):
+    async with gateway(max_concurrent=1) as g:
+        gate = asyncio.Event()
+        g.engine.say("x", gate=gate)
+        asking = asyncio.create_task(g.chat({"role": "user", "content": "Hi"}))
+        await g.eventually(lambda: g.engine.running == 1)
+        body = {"completion_id": "any", "score": 1}
+        response = await g.client.post("/v1/feedback", json=body)
+        assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+        gate.set()
+        await asking
+
+
 @pytest.mark.parametrize(
     "content",
     [

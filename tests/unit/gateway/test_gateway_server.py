@@ -35,11 +35,12 @@ CHAT = "/v1/chat/completions"
 class Gateway:
     """A gateway in a process of its own, with the scripted engine."""
 
-    def __init__(self, home: Path, workers: int) -> None:
+    def __init__(self, home: Path, workers: int, rate: float = 20.0) -> None:
         config = home / "rejoinder.toml"
         config.write_text(
             f"home = {json.dumps(str(home))}\n[gateway]\nworkers = {workers}\n"
-            "[engine]\nkind = 'scripted'\nanswer = 'one two three four'\ntokens_per_second = 20.0\n"
+            "[engine]\nkind = 'scripted'\nanswer = 'one two three four'\n"
+            f"tokens_per_second = {rate}\n"
         )
         self.home = home
         self.process = subprocess.Popen(
@@ -79,8 +80,8 @@ class Gateway:
 def start(tmp_path):
     started: list[Gateway] = []
 
-    def start(workers: int) -> Gateway:
-        started.append(Gateway(tmp_path, workers))
+    def start(workers: int, rate: float = 20.0) -> Gateway:
+        started.append(Gateway(tmp_path, workers, rate))
         started[-1].wait_ready()
         return started[-1]
 
@@ -101,6 +102,21 @@ async def test_sigterm_lets_the_answer_in_progress_finish_and_records_it(start):
     assert response.text.endswith("data: [DONE]\n\n")
     assert await asyncio.to_thread(gateway.process.wait, 20) == 0
     assert gateway.turns() == [("ended", "no_next_state")]
+
+
+async def test_a_second_sigterm_ends_the_wait_for_answers(start):
+    gateway = start(1, rate=0.05)  # some 20 s a token, far longer than the limits below
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        asking = asyncio.create_task(client.post(CHAT, json=BODY))
+        async with asyncio.timeout(20):
+            while not gateway.turns():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        gateway.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        assert gateway.process.poll() is None, "the first one waits"
+        gateway.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(gateway.process.wait, 15)
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_workers_share_their_metrics_replace_their_dead_and_end_with_their_supervisor(start):
