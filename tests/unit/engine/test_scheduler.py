@@ -139,6 +139,27 @@ def test_background_work_leaves_room_for_people_also_where_slots_are_fewer():
     assert person in scheduler.running
 
 
+def test_people_who_talk_without_a_pause_do_not_keep_judges_from_their_work():
+    for slots in (2, 4, 8, 32):
+        pool = SlotPool(slots, 256, lambda *_: None)
+        scheduler = Scheduler(pool, max_running=8, max_waiting=64, prefill_chunk=16)
+        people = [_generation([one]) for one in range(1, 20)]
+        judge = _scoring([1, 2, 3], priority=10)
+        _start(scheduler, *people, judge)
+        assert judge in scheduler.running, slots
+        assert len(scheduler.running) == min(slots, 9)
+
+
+def test_prompts_of_people_without_an_end_leave_a_part_of_each_step_to_judges(scheduler: Scheduler):
+    judge = _scoring([9] * 20, priority=10)
+    _start(scheduler, judge, *(_generation([one] * 200) for one in range(1, 5)))
+    for _ in range(15):
+        if judge not in scheduler.running or judge.computed >= judge.goal:
+            break
+        _step(scheduler)
+    assert judge.computed >= judge.goal
+
+
 def test_a_prompt_starts_again_only_once_however_often_weights_change(scheduler: Scheduler):
     """Guards against long prompts that are never through while updates are frequent. The version
     that computed all of it answers; from its first token on it follows updates as any other."""

@@ -38,6 +38,10 @@ class Work:
         return Span(self.sequence.slot.index, self.begin, self.sequence.ids[self.begin : self.end])
 
 
+def _is_background(sequence: Sequence) -> bool:
+    return sequence.request.priority > PEOPLE
+
+
 def prompt_tokens(works: list[Work]) -> int:
     """Count the tokens of sequences that compute more than one."""
     return sum(work.end - work.begin for work in works if work.end - work.begin > 1)
@@ -49,12 +53,18 @@ class Scheduler:
     def __init__(
         self, slots: SlotPool, *, max_running: int, max_waiting: int, prefill_chunk: int
     ) -> None:
+        """Share the places out.
+
+        Judges and evaluation leave room for people (rule 2), and have a few places of their own:
+        people who talk without a pause would keep them waiting for ever, and nothing would be
+        learnt from what they say.
+        """
         self._slots = slots
-        self._max_running = max_running = min(max_running, slots.size)
+        self._reserved = min(max(1, max_running // 8), slots.size - 1)
+        self._max_people = min(max_running, slots.size - self._reserved)
+        self._max_background = max(1, self._max_people - (self._max_people + 3) // 4)
         self._max_waiting = max_waiting
         self.pace = Pace(prefill_chunk)
-        # Judges and evaluation leave room for people (rule 2), also where slots are fewer.
-        self._max_background = max_running - (max_running + 3) // 4 if max_running > 1 else 1
         self._waiting: list[Sequence] = []
         self._arrivals = 0
         self.running: list[Sequence] = []
@@ -100,10 +110,10 @@ class Scheduler:
     def admit(self, live: Callable[[str], Weights]) -> None:
         """Start waiting sequences while there is room; ``live`` gives a policy's live weights."""
         for sequence in list(self._waiting):
-            if len(self.running) >= self._max_running or not self._slots.has_free():
+            if not self._slots.has_free():
                 return
-            if sequence.request.priority > PEOPLE and len(self.running) >= self._max_background:
-                return
+            if not self._has_place(sequence):
+                continue
             weights = sequence.weights or live(sequence.request.policy)
             if self._is_being_computed(sequence, weights):
                 continue
@@ -112,6 +122,12 @@ class Scheduler:
             sequence.slot = self._slots.acquire(sequence.given[: sequence.reusable], weights.serial)
             sequence.cached = sequence.slot.length
             bisect.insort(self.running, sequence, key=lambda running: running.rank)
+
+    def _has_place(self, sequence: Sequence) -> bool:
+        background = sum(_is_background(one) for one in self.running)
+        if _is_background(sequence):
+            return background < self._reserved or len(self.running) < self._max_background
+        return len(self.running) - background < self._max_people
 
     def _is_being_computed(self, sequence: Sequence, weights: Weights) -> bool:
         """Whether a running prompt will soon hold much of this one: siblings, judge prompts."""
@@ -152,9 +168,10 @@ class Scheduler:
         """Return how many tokens each prompt gets.
 
         Urgent ones go first. The one that waits longest gets half in any case, and for the rest
-        short prompts pass long ones, so that none waits until a long prompt is through.
+        short prompts pass long ones, so that none waits until a long prompt is through. Background
+        work has a small part of its own, else prompts that never end would keep it from any.
         """
-        people = [one for one in self.running if one.request.priority <= PEOPLE]
+        people = [one for one in self.running if not _is_background(one)]
         most = self.pace.most
         waiting = any(one.goal - one.computed == 1 for one in people)
         left = self.pace.allowed() if waiting else most
@@ -166,9 +183,12 @@ class Scheduler:
         turns = [(one, left) for one in order]
         if oldest is not None:
             turns.insert(0, (oldest, (left + 1) // 2))
+        patient = next((one for one in need if _is_background(one)), None)
+        if patient is not None:
+            turns.insert(0, (patient, (left + 7) // 8))
         for one, limit in turns:
             count = min(need[one] - shares[one], limit, left)
-            if one.request.priority > PEOPLE:
+            if _is_background(one):
                 count = min(count, background)
                 background -= count
             shares[one] += count
