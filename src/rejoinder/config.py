@@ -11,7 +11,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -215,10 +215,16 @@ class LossConfig(Section):
     aggregation: Literal["turn_mean", "token_mean", "trajectory_mean"] = "turn_mean"
 
 
+Baseline: TypeAlias = Literal["none", "leave_one_out"]
+
+
 class TrainerConfig(Section):
     """The training loop."""
 
     algorithm: str = "binary"
+    baseline: Baseline = "none"
+    """``leave_one_out``: each verdict counts against the mean of the step's other verdicts. Less
+    noise where most verdicts are alike; a step whose verdicts are all the same teaches nothing."""
     batch_size: int = Field(16, ge=1)
     """Samples per step."""
     learning_rate: float = Field(1e-5, gt=0)

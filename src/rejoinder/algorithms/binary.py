@@ -1,6 +1,8 @@
 """``binary``: every token of an answer gets the verdict, -1 or +1, as its advantage.
 
-A_t = r, broadcast over the answer; neutral verdicts make no sample.
+A_t = r - b, broadcast over the answer; neutral verdicts make no sample. The baseline b is 0, or the
+mean verdict of the step's other samples (leave one out: Kool et al. 2019; Ahmadian et al. 2024). It
+does not depend on the sample itself, so it changes the noise of a step and not what it aims at.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rejoinder.algorithms.base import Algorithm, TokenSignal
-from rejoinder.config import TrainerConfig
+from rejoinder.config import Baseline, TrainerConfig
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
 
@@ -20,6 +22,9 @@ class Binary:
 
     name = "binary"
     loss = "policy"
+
+    def __init__(self, baseline: Baseline = "none") -> None:
+        self._baseline = baseline
 
     def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
         """A clear verdict makes a sample; a neutral one says nothing of any token."""
@@ -33,19 +38,33 @@ class Binary:
 
     def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
         """Broadcast each reward over its answer; samples without one have no signal."""
-        return [_broadcast(sample) for sample in samples]
+        rewards = [_reward(sample) for sample in samples]
+        known = [reward for reward in rewards if reward is not None]
+        return [
+            None
+            if reward is None
+            else _broadcast(sample, reward - self._mean_of_others(reward, known))
+            for sample, reward in zip(samples, rewards, strict=True)
+        ]
+
+    def _mean_of_others(self, reward: float, known: list[float]) -> float:
+        if self._baseline == "none" or len(known) < 2:
+            return 0.0
+        return (sum(known) - reward) / (len(known) - 1)
 
 
-def _broadcast(sample: TrainSample) -> TokenSignal | None:
-    if not sample.reward or not sample.answer_ids:
-        return None
+def _reward(sample: TrainSample) -> float | None:
+    return sample.reward if sample.reward and sample.answer_ids else None
+
+
+def _broadcast(sample: TrainSample, advantage: float) -> TokenSignal:
     tokens = len(sample.answer_ids)
     return TokenSignal(
-        advantages=np.full(tokens, sample.reward, dtype=np.float32),
+        advantages=np.full(tokens, advantage, dtype=np.float32),
         mask=np.ones(tokens, dtype=np.bool_),
     )
 
 
-def build(config: TrainerConfig) -> Algorithm:  # noqa: ARG001 - binary has no settings
+def build(config: TrainerConfig) -> Algorithm:
     """Build the algorithm."""
-    return Binary()
+    return Binary(config.baseline)

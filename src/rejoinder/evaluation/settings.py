@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rejoinder.config import (
+    Baseline,
     Config,
     GatewayConfig,
     LikelihoodJudgeConfig,
@@ -44,7 +45,13 @@ class DemoSettings:
     max_tokens: int = 128
     measure_at_once: int = 16
     batch_size: int = 16
-    learning_rate: float = 3e-5
+    learning_rate: float = 4e-5
+    """At the first update; it falls in a line, so that the last updates settle what was learnt."""
+    share_of_schedule: float = 0.7
+    """How much of the line from the learning rate to zero the updates take."""
+    baseline: Baseline = "leave_one_out"
+    """Most answers please from the start. Without a baseline the praise of all of them outweighs
+    what sets them apart, and the length of answers drifts from update to update."""
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.1
     kl_coefficient: float = 0.05
@@ -71,6 +78,9 @@ class DemoSettings:
             trainer=TrainerConfig(
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
+                schedule="linear",
+                schedule_steps=max(1, round(self.updates / self.share_of_schedule)),
+                baseline=self.baseline,
                 betas=self.betas,
                 weight_decay=self.weight_decay,
                 lora=self.lora,

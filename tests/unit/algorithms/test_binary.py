@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rejoinder.algorithms import build_algorithm
 from rejoinder.algorithms.binary import Binary
+from rejoinder.config import TrainerConfig
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement, VersionRun, Vote
 
@@ -67,3 +69,31 @@ def test_a_missing_signal_is_none_and_not_zero(reward: float | None) -> None:
 
 def test_an_empty_answer_has_no_signal() -> None:
     assert Binary().signals([sample(1.0, [])]) == [None]
+
+
+def test_the_mean_of_the_others_is_taken_off_where_it_is_asked_for() -> None:
+    rewards = [1.0, 1.0, -1.0, None, 1.0]
+    signals = Binary("leave_one_out").signals([sample(reward, [7, 8]) for reward in rewards])
+    known = np.array([1.0, 1.0, -1.0, 1.0])
+    expected = [own - np.delete(known, at).mean() for at, own in enumerate(known)]
+    found = [float(signal.advantages[0]) for signal in signals if signal is not None]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert signals[3] is None
+    assert abs(sum(found)) < 1e-6
+
+
+def test_verdicts_that_are_all_the_same_teach_nothing_against_each_other() -> None:
+    signals = Binary("leave_one_out").signals([sample(1.0, [7]), sample(1.0, [8, 9])])
+    assert [signal.advantages.tolist() for signal in signals if signal] == [[0.0], [0.0, 0.0]]
+
+
+def test_a_sample_alone_has_nothing_to_be_set_against() -> None:
+    (signal,) = Binary("leave_one_out").signals([sample(-1.0, [7])])
+    assert signal is not None
+    assert signal.advantages.tolist() == [-1.0]
+
+
+def test_the_setting_reaches_the_algorithm() -> None:
+    algorithm = build_algorithm(TrainerConfig(baseline="leave_one_out"))
+    signals = algorithm.signals([sample(1.0, [7]), sample(-1.0, [7])])
+    assert [signal.advantages.tolist() for signal in signals if signal] == [[2.0], [-2.0]]
