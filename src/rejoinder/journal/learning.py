@@ -61,6 +61,11 @@ def _training_word(document: Json) -> tuple[str, str]:
         return "collecting", f"learning goes on from version {head}; {progress}"
     if since_step is not None and since_step < RECENT_S:
         return "learning", f"step {last['step']} was {since_step:.0f} s ago; {progress}"
+    queue = document["judge"]
+    if queue["oldest_s"] is not None and queue["oldest_s"] > patience:
+        waiting = f"{queue['queued']} turns wait for the judge"
+        late = f"the oldest since {queue['oldest_s']:.0f} s"
+        return "stalled", f"{waiting}, {late}: it does not keep up; {progress}"
     return "collecting", progress
 
 

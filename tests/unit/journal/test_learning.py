@@ -21,7 +21,7 @@ def document(**changes: Any) -> Json:
     base = {
         "turns": {"main": 5},
         "samples": {"ready": 3, "needed": 16, "full_s": None},
-        "judge": {"queued": 2},
+        "judge": {"queued": 2, "oldest_s": 1.0},
         "verdicts": {"last_100": dict(NO_SCORES, **{"+1": 3}), "no_verdict": {}},
         "training": {"last": None, "next_step": 1, "head_version": 0},
         "roles": [role("judge"), role("trainer")],
@@ -92,6 +92,12 @@ FAILED = dict(NO_SCORES, none=12)
             "no step since 500 s",
         ),
         ({"samples": {"ready": 16, "needed": 16, "full_s": 5.0}}, "collecting", "16 of 16"),
+        ({"judge": {"queued": 2, "oldest_s": 20.0}}, "collecting", "3 of 16"),
+        (
+            {"judge": {"queued": 759, "oldest_s": 720.0}},
+            "stalled",
+            "759 turns wait for the judge, the oldest since 720 s: it does not keep up",
+        ),
         (
             {
                 "roles": [
