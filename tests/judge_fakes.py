@@ -137,6 +137,24 @@ class FakeJournal:
         self.heartbeats.append(report)
 
 
+class Rule:
+    """The signal of the algorithm ``combine``."""
+
+    def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
+        if judgement.score is None and not hints:
+            return judgement.why or Fate.JUDGE_FAILED
+        if not judgement.score and not hints:
+            return Fate.NEUTRAL
+        reward = float(judgement.score) if judgement.score else None
+        return SampleSpec(reward, tuple(hints))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - any condition
+            await asyncio.sleep(0.002)
+
+
 class FakeEngine:
     """Scores by a function of the request; only what the likelihood judge calls."""
 

@@ -197,6 +197,35 @@ class LoraConfig(Section):
     )  # fmt: skip
 
 
+DistilKind: TypeAlias = Literal["topk", "token", "tail", "jsd"]
+HintChoice: TypeAlias = Literal["overlap", "token_overlap", "longest", "random"]
+
+
+class DistilConfig(Section):
+    """What a hinted teacher teaches; formulas in ``docs/reference/algorithms.md``."""
+
+    kind: DistilKind = "topk"
+    """``topk``: the student's most likely tokens, clipped. ``token``: the sampled token alone.
+    ``tail``: reverse KL over the teacher's most likely tokens and the rest as one. ``jsd``: a
+    generalised Jensen-Shannon divergence over the student's likewise."""
+    top: int | None = Field(None, ge=1)
+    """Tokens per position; None: 4, 50 and 100 for ``topk``, ``tail`` and ``jsd``."""
+    clip: float | None = Field(None, gt=0)
+    """Bound of teacher minus student log-probability; None: 1 for ``topk``, 5 for ``token``."""
+    alpha: float = Field(0.5, ge=0, le=1)
+    """Of ``jsd``: 0 is KL(teacher || student), 1 is KL(student || teacher)."""
+
+
+class TeacherConfig(Section):
+    """Who scores an answer with the hint in its prompt."""
+
+    weights: Literal["frozen", "current"] = "frozen"
+    """The policy's start weights, or those in training."""
+    choice: HintChoice = "overlap"
+    """Which of several hints teaches. ``overlap``: the one under which the teacher's most likely
+    tokens are the student's most often; ``token_overlap`` decides that for each token anew."""
+
+
 class LossConfig(Section):
     """The policy loss; formulas in ``docs/reference/algorithms.md``."""
 
@@ -213,6 +242,7 @@ class LossConfig(Section):
     """Weight the KL term by the importance ratio, for samples of older versions."""
     entropy_coefficient: float = 0.0
     aggregation: Literal["turn_mean", "token_mean", "trajectory_mean"] = "turn_mean"
+    distil: DistilConfig = DistilConfig()
 
 
 Baseline: TypeAlias = Literal["none", "leave_one_out"]
@@ -222,6 +252,11 @@ class TrainerConfig(Section):
     """The training loop."""
 
     algorithm: str = "binary"
+    """``binary`` learns from verdicts, ``opd`` from hints, ``combine`` from both."""
+    verdict_weight: float = Field(1.0, gt=0)
+    """Of verdicts in ``combine``."""
+    hint_weight: float = Field(1.0, gt=0)
+    """Of hints in ``opd`` and ``combine``."""
     baseline: Baseline = "none"
     """``leave_one_out``: each verdict counts against the mean of the step's other verdicts. Less
     noise where most verdicts are alike; a step whose verdicts are all the same teaches nothing."""
@@ -258,6 +293,7 @@ class TrainerConfig(Section):
     threads: int | None = Field(None, ge=1)
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     loss: LossConfig = LossConfig()
+    teacher: TeacherConfig = TeacherConfig()
 
     @field_validator("betas")
     @classmethod

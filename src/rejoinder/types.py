@@ -90,6 +90,8 @@ class Fate(StrEnum):
     LIMIT = "limit"
     DUPLICATE = "duplicate"
     LATE_FEEDBACK = "late_feedback"
+    NO_HINT = "no_hint"
+    """The reply does not say how the answer should have been, and only hints were to teach."""
     NO_SIGNAL = "no_signal"
 
 

@@ -18,7 +18,7 @@ from rejoinder.config import LossConfig, TrainerConfig
 from rejoinder.errors import ConfigError
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.trainer.loss_registry import BUILT_IN, find_loss
-from rejoinder.trainer.losses import LossInputs
+from rejoinder.trainer.losses import Hinted, LossInputs
 from rejoinder.types import Fate, Judgement, VersionRun, Vote
 
 OUTSIDE = '''
@@ -33,11 +33,12 @@ from rejoinder.types import Fate
 class PraiseOnly:
     name = "praise_only"
     loss = "likelihood"
+    needs_hints = False
 
     def __init__(self, config):
         self.batch_size = config.batch_size
 
-    def sample_spec(self, judgement):
+    def sample_spec(self, judgement, hints=()):
         return SampleSpec(reward=1.0) if judgement.score == 1 else Fate.NO_SIGNAL
 
     def signals(self, samples):
@@ -96,7 +97,7 @@ SAMPLES = [
 ]
 
 
-@pytest.fixture(params=["binary", "praise_only"])
+@pytest.fixture(params=["binary", "opd", "combine", "praise_only"])
 def algorithm(request: pytest.FixtureRequest, outside: None) -> Algorithm:
     return build_algorithm(TrainerConfig(algorithm=request.param))
 
@@ -107,12 +108,15 @@ def test_it_is_called_as_the_configuration_names_it(
     assert algorithm.name == request.node.callspec.params["algorithm"]
 
 
-@pytest.mark.parametrize("score", [-1, 0, 1])
-def test_every_verdict_becomes_a_sample_or_a_named_fate(
-    algorithm: Algorithm, score: int
+@pytest.mark.parametrize("hints", [(), ("Answer in one sentence.",)], ids=["no hint", "hint"])
+@pytest.mark.parametrize("score", [-1, 0, 1, None])
+def test_every_judgement_becomes_a_sample_or_a_named_fate(
+    algorithm: Algorithm, score: int | None, hints: tuple[str, ...]
 ) -> None:  # rule 4
-    found = algorithm.sample_spec(Judgement(score, (Vote(score),), "judge"))
+    why = Fate.NO_QUORUM if score is None else None
+    found = algorithm.sample_spec(Judgement(score, (Vote(score),), "judge", why), hints)
     assert isinstance(found, SampleSpec | Fate)
+    assert score is not None or found is not Fate.NEUTRAL  # rule 5
     if isinstance(found, SampleSpec):
         assert found.reward is not None or found.hints
 
@@ -139,6 +143,7 @@ def test_signals_do_not_change_the_samples(algorithm: Algorithm) -> None:
 def test_its_loss_can_be_found_and_has_a_gradient(algorithm: Algorithm) -> None:
     loss = find_loss(algorithm.loss, algorithm.name)
     logprobs = torch.tensor([-1.0, -2.0]).requires_grad_()
+    rows = logprobs[:, None]
     value, metrics = loss(
         LossInputs(
             logprobs=logprobs,
@@ -146,6 +151,7 @@ def test_its_loss_can_be_found_and_has_a_gradient(algorithm: Algorithm) -> None:
             behaviour=logprobs.detach(),
             advantages=torch.tensor([1.0, -1.0]),
             weights=torch.tensor([0.5, 0.5]),
+            hinted=Hinted(torch.zeros(2), rows, rows.detach(), rows.detach()),
         ),
         LossConfig(),
     )

@@ -368,6 +368,19 @@ def test_hints_come_with_the_sample(story: Story) -> None:
     assert second.hints == ("Answer in prose.", "Be brief.")
 
 
+def test_a_hinted_sample_brings_the_conversation_that_its_prompt_was_made_from(
+    story: Story,
+) -> None:
+    story.sample(-1)
+    turn = story.answer()
+    story.reply(turn)
+    assert story.judge(-1, hints=["Answer in prose."])
+    plain, hinted = story.take()
+    assert plain.messages == ()
+    assert hinted.messages[-1].role == "user"
+    assert hinted.prompt_ids
+
+
 # --- ends and reopening ----------------------------------------------------------------------
 
 

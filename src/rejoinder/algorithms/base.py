@@ -28,6 +28,8 @@ class TokenSignal:
     """[T] finite; above zero makes a token more likely. Values outside the mask mean nothing."""
     mask: BoolArray
     """[T] the tokens that learn; never one that the model did not sample (rule 1)."""
+    hint_weight: float = 0.0
+    """What the teacher's view under the sample's hints counts; 0 where there is no hint."""
 
     def __post_init__(self) -> None:
         if self.advantages.shape != self.mask.shape or self.advantages.ndim != 1:
@@ -55,11 +57,18 @@ class Algorithm(Protocol):
         """Name of its loss; a trainer backend that lacks it refuses to start."""
         ...
 
-    def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
-        """Return the sample that a verdict makes, or why it makes none.
+    @property
+    def needs_hints(self) -> bool:
+        """Whether it learns from hints: without a hint judge it then refuses to start."""
+        ...
+
+    def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
+        """Return the sample that a judgement makes, or why it makes none.
 
         Args:
-            judgement: one with a score; failed judgements never get here (rule 5).
+            judgement: of an answer. Its score may be None: no verdict, which is never taken for a
+                neutral one (rule 5).
+            hints: what the reply says the answer should have been; accepted ones only.
         """
         ...
 

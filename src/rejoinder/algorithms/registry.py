@@ -10,7 +10,7 @@ from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
 
 ENTRY_POINTS = "rejoinder.algorithms"
-_BUILT_IN = {"binary": "rejoinder.algorithms.binary"}
+_BUILT_IN = {name: f"rejoinder.algorithms.{name}" for name in ("binary", "opd", "combine")}
 """Module of each algorithm; imported when it is picked."""
 
 

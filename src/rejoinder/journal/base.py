@@ -281,6 +281,10 @@ class TrainSample:
     reward: float | None
     hints: tuple[str, ...]
     created_at: float
+    messages: tuple[Message, ...] = ()
+    """The conversation that the prompt was made from; only of samples with hints."""
+    tools: str | None = None
+    """Canonical JSON of the request's tools, likewise."""
 
     @property
     def oldest_version(self) -> int:

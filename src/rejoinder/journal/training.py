@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -20,7 +21,7 @@ from rejoinder.journal.columns import (
     encode_json,
 )
 from rejoinder.journal.lineages import consumed_of, fresh_versions
-from rejoinder.journal.payloads import read_prompt_ids
+from rejoinder.journal.payloads import read_prompt_ids, read_request
 from rejoinder.journal.policies import insert_version, make_live
 from rejoinder.journal.schema import (
     answers,
@@ -130,23 +131,28 @@ def read_samples(
         .order_by(hints.c.turn_id, hints.c.position)
     ):
         texts.setdefault(turn_id, []).append(text)
-    return [
-        TrainSample(
-            sample_id=row.sample_id,
-            turn_id=row.turn_id,
-            session_id=row.session_id,
-            trajectory=row.trajectory,
-            prompt_ids=read_prompt_ids(connection, row.turn_id),
-            answer_ids=decode_ids(row.answer_ids),
-            logprobs=decode_logprobs(row.logprobs),
-            versions=decode_versions(row.versions),
-            temperature=decode_sampling(row.sampling).temperature,
-            reward=row.reward,
-            hints=tuple(texts.get(row.turn_id, ())),
-            created_at=row.created_at,
-        )
-        for row in rows
-    ]
+    return [_sample(connection, row, tuple(texts.get(row.turn_id, ()))) for row in rows]
+
+
+def _sample(connection: Connection, row: Any, texts: tuple[str, ...]) -> TrainSample:
+    """Read one sample; its conversation only where hints will be put into it."""
+    request = read_request(connection, row.turn_id) if texts else None
+    return TrainSample(
+        sample_id=row.sample_id,
+        turn_id=row.turn_id,
+        session_id=row.session_id,
+        trajectory=row.trajectory,
+        prompt_ids=request.prompt_ids if request else read_prompt_ids(connection, row.turn_id),
+        answer_ids=decode_ids(row.answer_ids),
+        logprobs=decode_logprobs(row.logprobs),
+        versions=decode_versions(row.versions),
+        temperature=decode_sampling(row.sampling).temperature,
+        reward=row.reward,
+        hints=texts,
+        created_at=row.created_at,
+        messages=request.messages if request else (),
+        tools=request.tools if request else None,
+    )
 
 
 def commit_step(connection: Connection, lease: str, fence: int, commit: StepCommit) -> None:

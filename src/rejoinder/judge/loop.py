@@ -14,6 +14,7 @@ import structlog
 
 from rejoinder.journal.base import JudgeJournal, JudgeTask, RoleReport, SampleSpec, WatchJournal
 from rejoinder.judge.base import Judge
+from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
 from rejoinder.judge.tracebacks import short_traceback
 from rejoinder.judge.voting import (
     another_attempt_may_help,
@@ -46,8 +47,8 @@ class LoopJournal(JudgeJournal, WatchJournal, Protocol):
 class SampleRule(Protocol):
     """The part of an algorithm that the judge asks."""
 
-    def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
-        """Return the learning signal of a verdict, or why it gives none."""
+    def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
+        """Return the learning signal of a judgement and its hints, or why there is none."""
         ...
 
 
@@ -81,10 +82,15 @@ class JudgeLoop:
         rule: SampleRule,
         limits: LoopLimits,
         external: Sequence[str] = (),
+        hints: HintJudge | None = None,
     ) -> None:
-        """``external`` names the places off this machine that conversations go to (rule 9)."""
+        """``external`` names the places off this machine that conversations go to (rule 9).
+
+        ``hints`` draws hints from what came after an answer, beside the verdict.
+        """
         self._journal = journal
         self._judge = judge
+        self._hints = hints
         self._rule = rule
         self._limits = limits
         self._instance = f"{ROLE}-{os.getpid()}"
@@ -146,11 +152,13 @@ class JudgeLoop:
 
     async def _handle(self, task: JudgeTask) -> None:
         try:
-            judgement = await self._judge_within_deadline(task)
+            judgement, hinting = await asyncio.gather(
+                self._judge_within_deadline(task), self._hint_within_deadline(task)
+            )
         except asyncio.CancelledError:
             self._journal.retry_judging(task, 0.0, "the judge was stopped", counts=False)
             raise
-        await self._in_thread(lambda: self._settle(task, judgement))
+        await self._in_thread(lambda: self._settle(task, judgement, hinting))
 
     async def _judge_within_deadline(self, task: JudgeTask) -> Judgement:
         if refusal := self._refusal(task):
@@ -169,6 +177,21 @@ class JudgeLoop:
             vote = failed_vote("exception", f"{type(error).__name__}: {error}")
         return Judgement(None, (vote,), self._judge.fingerprint, Fate.JUDGE_FAILED)
 
+    async def _hint_within_deadline(self, task: JudgeTask) -> Hinting | None:
+        """Ask for hints; whatever fails costs the hints alone, never the verdict."""
+        if self._hints is None or self._refusal(task):
+            return None
+        try:
+            async with asyncio.timeout(self._limits.deadline_s):
+                return await self._hints.hints(task.context, task.answer, task.next_state)
+        except TimeoutError:
+            vote = failed_vote("timeout", f"no hint in {self._limits.deadline_s:g} s")
+        except Exception as error:  # noqa: BLE001 - a hint judge of another package
+            text = short_traceback(error)
+            _log.warning("hint judge raised", turn=task.turn_id, exception=text)
+            vote = failed_vote("exception", f"{type(error).__name__}: {error}")
+        return Hinting((), HintFate.FAILED, vote.reason, failed_calls=(vote.reason,))
+
     def _refusal(self, task: JudgeTask) -> Vote | None:
         """Return a failed vote for a job that must not reach the judge.
 
@@ -181,11 +204,13 @@ class JudgeLoop:
             return failed_vote("unreadable", task.unreadable)
         return None
 
-    def _settle(self, task: JudgeTask, judgement: Judgement) -> None:
-        """Commit a judgement, or give the job back for another attempt."""
+    def _settle(self, task: JudgeTask, judgement: Judgement, hinting: Hinting | None) -> None:
+        """Commit a judgement and its hints, or give the job back for another attempt."""
         failed = failures(judgement)
         for vote in failed:
             self._journal.count(ROLE, "failed_calls", failure_code(vote))
+        for reason in hinting.failed_calls if hinting else ():
+            self._journal.count(ROLE, "failed_hint_calls", failure_code(Vote(None, reason)))
         self._status.note(failed[-1].reason if failed else None)
         if nothing_was_tried(judgement):
             self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
@@ -195,18 +220,29 @@ class JudgeLoop:
             self._journal.retry_judging(task, after_s, failed[-1].reason, counts=False)
             return
         self._pause_s = self._paused_until = 0.0
-        if another_attempt_may_help(judgement) and task.attempt < self._limits.attempts:
+        lost = failed[-1].reason if another_attempt_may_help(judgement) else None
+        signal = self._rule.sample_spec(judgement, hinting.hints if hinting else ())
+        if isinstance(signal, Fate) and hinting is not None and hinting.why is HintFate.FAILED:
+            lost = hinting.detail  # a hint alone could have taught something
+        if lost is not None and task.attempt < self._limits.attempts:
             after_s = _FIRST_RETRY_S * 2 ** (task.attempt - 1)
-            self._journal.retry_judging(task, after_s, failed[-1].reason)
+            self._journal.retry_judging(task, after_s, lost)
             return
-        self._commit(task, judgement)
+        self._commit(task, judgement, signal, hinting)
 
-    def _commit(self, task: JudgeTask, judgement: Judgement) -> None:
-        signal = judgement.why if judgement.score is None else self._rule.sample_spec(judgement)
+    def _commit(
+        self,
+        task: JudgeTask,
+        judgement: Judgement,
+        signal: SampleSpec | Fate,
+        hinting: Hinting | None,
+    ) -> None:
         sample = signal if isinstance(signal, SampleSpec) else None
         fate = signal if isinstance(signal, Fate) else None
         if self._journal.commit_judgement(task, judgement, sample, fate):
             self._status.committed(judgement)
+            if hinting is not None:
+                self._journal.count(ROLE, "hints", hinting.why or "accepted")
         else:  # superseded, scored by a person, or taken over by another judge
             self._journal.count(ROLE, "refused_commits", "outdated")
 

@@ -18,45 +18,65 @@ from torch.nn.functional import linear
 def chunked_logprobs(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: Tensor, chunk: int = 256
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each target and the entropy of each distribution.
+    """Return log-probabilities of targets and the entropy of each distribution.
 
-    Both carry gradients to ``hidden`` and ``weight`` where those require one.
+    Both carry gradients to ``hidden`` and ``weight`` where those require one. Several targets of a
+    position cost one pass over the vocabulary together.
 
     Args:
         hidden: [N, H] last hidden states at the positions that predict the targets.
         weight: [V, H] the head's weight; it is used in the number format of ``hidden``.
-        targets: [N] the sampled ids.
+        targets: [N] or [N, K] ids; an id may stand twice in a row.
         temperature: [N] of each distribution, above 0, fp32.
         chunk: tokens whose logits exist at one time.
 
     Returns:
-        log-probabilities [N] and entropies [N] in nats, fp32.
+        log-probabilities, shaped like ``targets``, and entropies [N] in nats, fp32.
     """
-    result: tuple[Tensor, Tensor] = _ChunkedLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, temperature, chunk
+    rows = targets if targets.ndim == 2 else targets[:, None]
+    logprobs, entropy = _ChunkedLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, rows, temperature, chunk
     )
-    return result
+    return logprobs.view(targets.shape), entropy
+
+
+@torch.no_grad()
+def chunked_top(
+    hidden: Tensor, weight: Tensor, temperature: Tensor, count: int, chunk: int = 256
+) -> Tensor:
+    """Return the ids [N, K] of the most likely tokens of each distribution, best first.
+
+    K is ``count``, or the whole vocabulary where that is smaller; see ``chunked_logprobs``.
+    """
+    count = min(count, len(weight))
+    found = torch.empty((len(hidden), count), dtype=torch.long, device=hidden.device)
+    head = weight.to(hidden.dtype)
+    with torch.autocast(hidden.device.type, enabled=False):
+        for part in _parts(len(hidden), chunk):
+            logits = _logits(hidden[part], head, temperature[part])
+            found[part] = logits.topk(count, dim=-1).indices
+    return found
 
 
 class _ChunkedLogprobs(torch.autograd.Function):
-    """z = h W^T / temperature; l = z_y - logsumexp(z); H = logsumexp(z) - sum_v p_v z_v.
+    """z = h W^T / temperature; l_k = z_(y_k) - logsumexp(z); H = logsumexp(z) - sum_v p_v z_v.
 
-    dl/dz_v = [v = y] - p_v, and dH/dz_v = -p_v (log p_v + H).
+    dl_k/dz_v = [v = y_k] - p_v, and dH/dz_v = -p_v (log p_v + H).
     """
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        logprobs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
-        entropy = torch.empty_like(logprobs)
-        total = torch.empty_like(logprobs)
+        logprobs = torch.empty(targets.shape, dtype=torch.float32, device=hidden.device)
+        entropy = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        total = torch.empty_like(entropy)
         head = weight.to(hidden.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for part in _parts(len(hidden), chunk):
                 logits = _logits(hidden[part], head, temperature[part])
                 total[part] = logits.logsumexp(-1)
-                logprobs[part] = logits.gather(-1, targets[part, None])[:, 0] - total[part]
+                logprobs[part] = logits.gather(-1, targets[part]) - total[part, None]
                 probabilities = (logits - total[part, None]).exp_()
                 entropy[part] = total[part] - torch.linalg.vecdot(probabilities, logits)
         ctx.save_for_backward(hidden, weight, targets, temperature, total, entropy)
@@ -77,7 +97,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             else None
         )
         if by_logprobs is None:
-            by_logprobs = torch.zeros_like(total)
+            by_logprobs = torch.zeros(targets.shape, dtype=total.dtype, device=total.device)
         head = weight.to(hidden.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for part in _parts(len(hidden), ctx.chunk):
@@ -108,20 +128,22 @@ def _logits(hidden: Tensor, head: Tensor, temperature: Tensor) -> Tensor:
 
 
 def _by_logits(
-    logprobs: Tensor, targets: Tensor, by_logprob: Tensor, entropy: tuple[Tensor, Tensor] | None
+    logprobs: Tensor, targets: Tensor, by_logprobs: Tensor, entropy: tuple[Tensor, Tensor] | None
 ) -> Tensor:
     """Return the gradient [n, V] by tempered logits; ``logprobs`` [n, V] is overwritten.
 
-    ``entropy`` is the gradient by the entropy and the entropy itself, where that has a gradient.
+    ``by_logprobs`` [n, K] belongs to ``targets`` [n, K]. ``entropy`` is the gradient by the entropy
+    and the entropy itself, where that has a gradient.
     """
+    by_all = by_logprobs.sum(-1, keepdim=True)
     if entropy is None:
-        grad = logprobs.exp_().mul_(-by_logprob[:, None])
+        grad = logprobs.exp_().mul_(-by_all)
     else:
         by_entropy, value = entropy
         probabilities = logprobs.exp()
-        grad = logprobs.add_(value[:, None]).mul_(by_entropy[:, None]).add_(by_logprob[:, None])
+        grad = logprobs.add_(value[:, None]).mul_(by_entropy[:, None]).add_(by_all)
         grad.mul_(probabilities).neg_()
-    return grad.scatter_add_(-1, targets[:, None], by_logprob[:, None])
+    return grad.scatter_add_(-1, targets, by_logprobs)
 
 
 def _add_product(total: Tensor, grad: Tensor, hidden: Tensor) -> None:

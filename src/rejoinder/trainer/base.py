@@ -33,6 +33,9 @@ class SignalledTurn:
     is_current: bool
     """Whether exactly the weights in training sampled all of it, so that its log-probabilities
     and the trainer's differ by nothing but arithmetic."""
+    teacher_prompts: tuple[list[int], ...] = ()
+    """The prompt with a hint in it, one for each hint, that of the longest hint first; none where
+    ``signal.hint_weight`` is 0."""
 
 
 @dataclass(frozen=True, slots=True)

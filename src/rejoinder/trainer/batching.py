@@ -34,6 +34,8 @@ class MicroBatch:
     """[M] fp32."""
     weights: Tensor
     """[M] fp32; over all micro-batches of a step they sum to 1."""
+    hint_weights: Tensor
+    """[M] fp32; see ``TokenSignal.hint_weight``."""
     is_current: Tensor
     """[M] bool; see ``SignalledTurn.is_current``."""
 
@@ -104,5 +106,6 @@ def pack(turns: Sequence[SignalledTurn], device: torch.device) -> MicroBatch:
         advantages=torch.cat(parts["advantages"]).to(device),
         behaviour=torch.cat(parts["behaviour"]).to(device),
         weights=spread([turn.weight for turn in turns]),
+        hint_weights=spread([turn.signal.hint_weight for turn in turns]),
         is_current=spread([float(turn.is_current) for turn in turns]).bool(),
     )

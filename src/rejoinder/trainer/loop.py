@@ -13,13 +13,17 @@ import structlog
 
 from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.registry import build_algorithm
+from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.config import Config
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.models.cores import share_cores
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer.checks import check_training
 from rejoinder.trainer.evaluation import Evaluator
 from rejoinder.trainer.heartbeat import ROLE, Heartbeat
+from rejoinder.trainer.hinted import HintRenderer
 from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.trackers import EXTERNAL, Trackers, build_trackers
 from rejoinder.trainer.training import BF16_ALARM, FP32_ALARM, Surroundings, TrainingLoop
@@ -82,7 +86,13 @@ def _train(
             config.trainer,
             policy,
             PolicyFiles(config.versions_path, policy),
-            Surroundings(heartbeat, stack.enter_context(StepProgress()), trackers, evaluator),
+            Surroundings(
+                heartbeat,
+                stack.enter_context(StepProgress()),
+                trackers,
+                evaluator,
+                _build_hint_renderer(config) if algorithm.needs_hints else None,
+            ),
             FP32_ALARM if backend.is_full_precision else BF16_ALARM,
         )
         loop.run(stop)
@@ -103,10 +113,7 @@ def _build_evaluator(
 ) -> Evaluator | None:
     if not config.evaluation.every:
         return None
-    from rejoinder.chat.renderer import ChatTemplateRenderer
     from rejoinder.engine.connect import connect_engine
-    from rejoinder.models.embedded import resolve_model
-    from rejoinder.models.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(resolve_model(config.model.path))
     return Evaluator(
@@ -117,6 +124,12 @@ def _build_evaluator(
         journal,
         note_problem,
     )
+
+
+def _build_hint_renderer(config: Config) -> HintRenderer:
+    tokenizer = load_tokenizer(resolve_model(config.model.path))
+    longest = min(tokenizer.context_length, config.trainer.max_sample_tokens)
+    return HintRenderer(ChatTemplateRenderer(tokenizer), longest)
 
 
 def _give_way(nice: int) -> None:

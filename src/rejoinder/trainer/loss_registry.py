@@ -5,10 +5,18 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from rejoinder.errors import ConfigError
+from rejoinder.trainer.distil import distil_jsd, distil_tail, distil_token, distil_topk
 from rejoinder.trainer.losses import Loss, policy_loss
 
 ENTRY_POINTS = "rejoinder.losses"
-BUILT_IN: dict[str, Loss] = {"policy": policy_loss}
+DISTILLING: dict[str, Loss] = {
+    "distil_topk": distil_topk,
+    "distil_token": distil_token,
+    "distil_tail": distil_tail,
+    "distil_jsd": distil_jsd,
+}
+"""Losses that compare with a teacher."""
+BUILT_IN: dict[str, Loss] = {"policy": policy_loss, **DISTILLING}
 
 
 def find_loss(name: str, algorithm: str) -> Loss:

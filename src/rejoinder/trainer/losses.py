@@ -23,6 +23,20 @@ MAX_KL_DIFFERENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
+class Hinted:
+    """What student and teacher say of K tokens at each of N positions, fp32."""
+
+    weights: Tensor
+    """[N] what the distillation of each token counts beside the verdict's; 0 without a hint."""
+    student: Tensor
+    """[N, K] l under the weights in training. Carries the gradient."""
+    anchor: Tensor
+    """[N, K] l_old: the same at the start of the step."""
+    teacher: Tensor
+    """[N, K] l_T: under the teacher, with the hint in its prompt; finite also without one."""
+
+
+@dataclass(frozen=True, slots=True)
 class LossInputs:
     """N tokens of one micro-batch. All tensors are fp32 [N] on one device."""
 
@@ -41,6 +55,8 @@ class LossInputs:
     """l_ref: under the frozen start weights; needed with a KL coefficient."""
     entropy: Tensor | None = None
     """H_t of the model's distribution; carries a gradient if the coefficient is not 0."""
+    hinted: Hinted | None = None
+    """What a teacher says that has read the hints; needed by distillation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,13 +53,20 @@ class TrainModel:
         device: torch.device = self._model.device
         return device
 
+    @property
+    def head(self) -> Tensor:
+        """[V, H] the output head's weight."""
+        head: nn.Linear = self._model.get_output_embeddings()
+        return head.weight
+
+    def hidden(self, batch: MicroBatch) -> Tensor:
+        """Return the last hidden states [M, H] at the positions that predict the targets."""
+        return packed_hidden(self._model.base_model, batch.ids, batch.segments)[batch.predict]
+
     def logprobs(self, batch: MicroBatch, chunk: int) -> tuple[Tensor, Tensor]:
         """Return log-probabilities [M] of the targets and entropies [M], fp32."""
-        hidden = packed_hidden(self._model.base_model, batch.ids, batch.segments)
-        head: nn.Linear = self._model.get_output_embeddings()
-        return chunked_logprobs(
-            hidden[batch.predict], head.weight, batch.targets, batch.temperature, chunk
-        )
+        hidden = self.hidden(batch)
+        return chunked_logprobs(hidden, self.head, batch.targets, batch.temperature, chunk)
 
     @contextlib.contextmanager
     def without_adapter(self) -> Iterator[None]:

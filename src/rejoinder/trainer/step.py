@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from rejoinder.config import LossConfig
 from rejoinder.journal.base import PolicyVersion, StepSample, TrainSample
 from rejoinder.trainer.aggregation import token_weights
 from rejoinder.trainer.base import SignalledTurn, StepFigures
+from rejoinder.trainer.hinted import HintRenderer, TeacherPrompts
 from rejoinder.types import BASE_VERSION, Fate
 
 MIXED_VERSIONS = "mixed_versions"
@@ -29,6 +31,8 @@ class PreparedStep:
     without_signal: dict[str, str]
     """Why a sample gives no signal, by the id of the sample."""
     metrics: dict[str, float]
+    hint_faults: Counter[str] = field(default_factory=Counter)
+    """Hints that could not be put into their prompts, by reason."""
 
 
 def prepare_step(
@@ -37,8 +41,11 @@ def prepare_step(
     loss: LossConfig,
     distances: Mapping[int, int],
     head_version: int,
+    hinted: HintRenderer | None = None,
 ) -> PreparedStep:
     """Ask the algorithm for signals and weigh the tokens of the whole step.
+
+    A sample whose hints do not fit into its prompt learns from its verdict alone, if it has one.
 
     Args:
         samples: the batch.
@@ -46,19 +53,25 @@ def prepare_step(
         loss: aggregation, and whether it corrects for the behaviour.
         distances: training steps from each version to the head; see ``steps_to_head``.
         head_version: whose weights are in training.
+        hinted: puts hints into prompts; needed by algorithms that learn from hints.
     """
-    kept: list[tuple[TrainSample, TokenSignal]] = []
+    kept: list[tuple[TrainSample, TokenSignal, TeacherPrompts]] = []
     reasons: dict[str, str] = {}
-    for sample, signal in zip(samples, algorithm.signals(samples), strict=True):
+    faults: Counter[str] = Counter()
+    for sample, given in zip(samples, algorithm.signals(samples), strict=True):
+        signal, prompts = _with_prompts(sample, given, hinted)
+        faults.update(prompts.faults)
         reason = _no_signal_because(sample, signal, loss)
+        if signal is None and prompts.faults:
+            reason = prompts.faults[0]
         if reason is None:
             assert signal is not None
-            kept.append((sample, signal))
+            kept.append((sample, signal, prompts))
         else:
             reasons[sample.sample_id] = reason
     weights = token_weights(
-        [int(signal.mask.sum()) for _, signal in kept],
-        [sample.trajectory for sample, _ in kept],
+        [int(signal.mask.sum()) for _, signal, _ in kept],
+        [sample.trajectory for sample, _, _ in kept],
         loss.aggregation,
     )
     turns = [
@@ -70,11 +83,30 @@ def prepare_step(
             signal=signal,
             weight=weight,
             is_current={run.version for run in sample.versions} == {head_version},
+            teacher_prompts=prompts.prompts,
         )
-        for (sample, signal), weight in zip(kept, weights, strict=True)
+        for (sample, signal, prompts), weight in zip(kept, weights, strict=True)
     ]
-    metrics = _sample_metrics(samples, distances) | _signal_metrics([one for _, one in kept])
-    return PreparedStep(list(samples), turns, reasons, metrics)
+    metrics = _sample_metrics(samples, distances) | _signal_metrics([one for _, one, _ in kept])
+    if hinted is not None:
+        metrics["hints"] = sum(len(turn.teacher_prompts) for turn in turns)
+        metrics["hints_shortened"] = sum(prompts.shortened for _, _, prompts in kept)
+        metrics["hints_dropped"] = faults.total()
+    return PreparedStep(list(samples), turns, reasons, metrics, faults)
+
+
+def _with_prompts(
+    sample: TrainSample, signal: TokenSignal | None, hinted: HintRenderer | None
+) -> tuple[TokenSignal | None, TeacherPrompts]:
+    """Return a signal with the prompts that its hints make; without any, the verdict alone."""
+    if signal is None or not signal.hint_weight:
+        return signal, TeacherPrompts()
+    if hinted is None:
+        raise ValueError("the algorithm learns from hints, and nothing puts them into prompts")
+    prompts = hinted.prompts(sample)
+    if prompts.prompts:
+        return signal, prompts
+    return (replace(signal, hint_weight=0.0) if sample.reward else None), prompts
 
 
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:

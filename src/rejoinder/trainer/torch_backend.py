@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,16 @@ from rejoinder.config import Config
 from rejoinder.errors import ConfigError
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.loading import pick_device, pick_dtype
+from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer import batching
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
-from rejoinder.trainer.loss_registry import find_loss
-from rejoinder.trainer.losses import LossInputs, LossMetrics
+from rejoinder.trainer.distil import candidates
+from rejoinder.trainer.loss_registry import DISTILLING, find_loss
+from rejoinder.trainer.losses import Hinted, LossInputs, LossMetrics
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
 from rejoinder.trainer.optimizer import Optimizer
+from rejoinder.trainer.teacher import Teacher
 from rejoinder.types import WeightsKind
 
 _CHECKPOINT = "training.safetensors"
@@ -42,6 +46,7 @@ class TorchBackend:
         """
         self._config = config.trainer
         self._loss = find_loss(loss, self._config.algorithm)
+        self._teacher = self._find_teacher(loss)
         self._base = resolve_model(config.model.path)
         self._device = pick_device(config.model)
         self._dtype = pick_dtype(config.model, self._device)
@@ -70,10 +75,17 @@ class TorchBackend:
         torch.manual_seed(self._config.seed)
         if checkpoint is not None:
             _load_checkpoint(checkpoint / _CHECKPOINT, model, optimizer, self._device)
-        if self._config.loss.kl_coefficient and self._config.lora is None:
+        if self._needs_start_weights() and self._config.lora is None:
             self._reference = self._reference or load_frozen(self._base, self._dtype, self._device)
         self._model, self._optimizer = model, optimizer
         self._totals = _Totals()
+
+    def _find_teacher(self, loss: str) -> Teacher | None:
+        config = self._config
+        if loss not in DISTILLING:
+            return None
+        compared = candidates(config.loss.distil)
+        return Teacher(compared, config.teacher.choice, config.logit_chunk, config.seed)
 
     def accumulate(self, turns: Sequence[SignalledTurn]) -> Iterator[float]:
         """See ``TrainerBackend.accumulate``."""
@@ -82,8 +94,8 @@ class TorchBackend:
         groups = batching.plan(lengths, self._config.micro_batch_tokens)
         done = 0
         for group in groups:
-            batch = batching.pack([turns[index] for index in group], self._device)
-            self._totals.add(*self._backward(batch))
+            metrics, batch, anchor = self._backward([turns[index] for index in group])
+            self._totals.add(metrics, batch, anchor)
             done += batch.tokens
             yield done / sum(lengths)
 
@@ -126,6 +138,10 @@ class TorchBackend:
             raise RuntimeError("load() comes first")
         return self._model, self._optimizer
 
+    def _needs_start_weights(self) -> bool:
+        taught = self._teacher is not None and self._config.teacher.weights == "frozen"
+        return taught or bool(self._config.loss.kl_coefficient)
+
     def _load_model(self, weights: Path | None) -> TrainModel:
         checkpointing = self._config.gradient_checkpointing
         if self._config.lora is None:
@@ -140,46 +156,111 @@ class TorchBackend:
             seed=self._config.seed,
         )
 
-    def _backward(self, batch: MicroBatch) -> tuple[LossMetrics, MicroBatch, Tensor]:
+    def _backward(self, turns: Sequence[SignalledTurn]) -> tuple[LossMetrics, MicroBatch, Tensor]:
         model = self._loaded()[0]
+        batch = batching.pack(turns, self._device)
         reference = self._reference_logprobs(model, batch)
         with self._autocast():
-            anchor = self._anchor(model, batch)
-            logprobs, entropy = model.logprobs(batch, self._config.logit_chunk)
+            earlier = self._without_dropout(model, batch)
+            hidden = model.hidden(batch)
+            start = hidden.detach() if earlier is None else earlier
+            ids, taught = self._taught(model, start, batch, turns)
+            targets = batch.targets[:, None] if ids is None else _beside(batch.targets, ids)
+            logprobs, entropy = self._logprobs(model, hidden, targets, batch)
+            if earlier is None:
+                anchor = logprobs.detach()
+            else:
+                with torch.no_grad():
+                    anchor = self._logprobs(model, earlier, targets, batch)[0]
         inputs = LossInputs(
-            logprobs=logprobs,
-            anchor=logprobs.detach() if anchor is None else anchor,
+            logprobs=logprobs[:, 0],
+            anchor=anchor[:, 0],
             behaviour=batch.behaviour,
             advantages=batch.advantages,
             weights=batch.weights,
             reference=reference,
             entropy=entropy,
+            hinted=self._compared(batch, logprobs, anchor, taught),
         )
         loss, metrics = self._loss(inputs, self._config.loss)
         loss.backward()  # type: ignore[no-untyped-call]
         return metrics, batch, inputs.anchor
 
-    def _anchor(self, model: TrainModel, batch: MicroBatch) -> Tensor | None:
-        """Return l_old where the training pass is not it: adapters with dropout."""
+    def _logprobs(
+        self, model: TrainModel, hidden: Tensor, targets: Tensor, batch: MicroBatch
+    ) -> tuple[Tensor, Tensor]:
+        chunk = self._config.logit_chunk
+        return chunked_logprobs(hidden, model.head, targets, batch.temperature, chunk)
+
+    def _without_dropout(self, model: TrainModel, batch: MicroBatch) -> Tensor | None:
+        """Return the hidden states that l_old comes from where it is not the training pass."""
         if self._config.lora is None or not self._config.lora.dropout:
             return None
         with torch.no_grad(), model.evaluating():
-            return model.logprobs(batch, self._config.logit_chunk)[0]
+            return model.hidden(batch)
+
+    def _taught(
+        self,
+        model: TrainModel,
+        hidden: Tensor,
+        batch: MicroBatch,
+        turns: Sequence[SignalledTurn],
+    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """Return tokens to compare [M, K] and what the teacher says of them, where one is asked."""
+        if self._teacher is None or not any(turn.teacher_prompts for turn in turns):
+            return None, None
+        with self._teaching(model) as teacher:
+            return self._teacher.score(teacher, model, hidden, batch, turns)
+
+    def _compared(
+        self, batch: MicroBatch, logprobs: Tensor, anchor: Tensor, taught: Tensor | None
+    ) -> Hinted | None:
+        """Return the student's and the teacher's view of the same tokens.
+
+        Where there is no hint the teacher has the student's values: a difference of zero.
+        """
+        if self._teacher is None:
+            return None
+        if taught is None:
+            return Hinted(batch.hint_weights, logprobs, anchor, anchor)
+        has_hint = (batch.hint_weights != 0)[:, None]
+        own = anchor[:, 1:]
+        return Hinted(batch.hint_weights, logprobs[:, 1:], own, torch.where(has_hint, taught, own))
+
+    @contextlib.contextmanager
+    def _teaching(self, model: TrainModel) -> Iterator[TrainModel]:
+        if self._config.teacher.weights == "current":
+            with model.evaluating():
+                yield model
+        else:
+            with self._start_weights(model) as frozen:
+                yield frozen
+
+    @contextlib.contextmanager
+    def _start_weights(self, model: TrainModel) -> Iterator[TrainModel]:
+        """Give the frozen start weights: a model of their own, or the one under the adapter."""
+        if self._reference is not None:
+            yield self._reference
+        else:
+            with model.without_adapter():
+                yield model
 
     @torch.no_grad()
     def _reference_logprobs(self, model: TrainModel, batch: MicroBatch) -> Tensor | None:
         if not self._config.loss.kl_coefficient:
             return None
-        with self._autocast():
-            if self._reference is not None:
-                return self._reference.logprobs(batch, self._config.logit_chunk)[0]
-            with model.without_adapter():
-                return model.logprobs(batch, self._config.logit_chunk)[0]
+        with self._autocast(), self._start_weights(model) as frozen:
+            return frozen.logprobs(batch, self._config.logit_chunk)[0]
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(
             self._device.type, self._dtype, enabled=self._dtype is not torch.float32
         )
+
+
+def _beside(targets: Tensor, ids: Tensor) -> Tensor:
+    """Return [M, 1 + K]: the sampled token, then those to compare."""
+    return torch.cat((targets[:, None], ids), dim=1)
 
 
 def _load_checkpoint(

@@ -26,6 +26,7 @@ from rejoinder.policy.registry import PolicyRegistry, RegistryJournal
 from rejoinder.trainer.base import StepFigures, TrainerBackend
 from rejoinder.trainer.evaluation import Evaluator
 from rejoinder.trainer.heartbeat import ROLE, Heartbeat
+from rejoinder.trainer.hinted import HintRenderer
 from rejoinder.trainer.lease import Lease, wait_for_lease
 from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.publish import Publisher, Run
@@ -64,6 +65,8 @@ class Surroundings:
     progress: StepProgress
     trackers: Trackers = field(default_factory=lambda: Trackers({}))
     evaluator: Evaluator | None = None
+    hinted: HintRenderer | None = None
+    """Puts hints into prompts, for algorithms that learn from them."""
 
 
 class TrainingLoop:
@@ -172,7 +175,12 @@ class TrainingLoop:
         started_at = time.time()
         distances = steps_to_head(self._registry.versions(), run.head.version)
         prepared = prepare_step(
-            samples, self._algorithm, self._config.loss, distances, run.head.version
+            samples,
+            self._algorithm,
+            self._config.loss,
+            distances,
+            run.head.version,
+            self._around.hinted,
         )
         if not self._accumulate(run, prepared, stop) or not self._may_apply(run, samples):
             self._backend.discard()
@@ -185,6 +193,8 @@ class TrainingLoop:
             self._journal.count(ROLE, "abandoned_steps", "refused")
             run.is_current = False
             return
+        for reason, amount in prepared.hint_faults.items():
+            self._journal.count(ROLE, "dropped_hints", reason, amount)
         self._registry.apply_retention(
             run.lineage, self._config.keep_versions, self._config.keep_checkpoints
         )

@@ -16,7 +16,7 @@ def judgement(score: int | None, why: Fate | None = None) -> Judgement:
     return Judgement(score, (Vote(score),), "judge", why)
 
 
-def sample(reward: float | None, answer: list[int]) -> TrainSample:
+def sample(reward: float | None, answer: list[int], hints: tuple[str, ...] = ()) -> TrainSample:
     return TrainSample(
         sample_id="s",
         turn_id="t",
@@ -28,7 +28,7 @@ def sample(reward: float | None, answer: list[int]) -> TrainSample:
         versions=(VersionRun(0, len(answer)),),
         temperature=1.0,
         reward=reward,
-        hints=(),
+        hints=hints,
         created_at=0.0,
     )
 
@@ -48,8 +48,13 @@ def test_a_neutral_verdict_makes_no_sample_and_says_why() -> None:
 
 
 def test_no_verdict_is_never_taken_for_a_neutral_one() -> None:
-    with pytest.raises(ValueError, match="no verdict"):
-        Binary().sample_spec(judgement(None, Fate.NO_QUORUM))
+    assert Binary().sample_spec(judgement(None, Fate.NO_QUORUM)) is Fate.NO_QUORUM
+
+
+def test_hints_are_nothing_to_it() -> None:
+    spec = Binary().sample_spec(judgement(1), ("Answer in one sentence.",))
+    assert spec == SampleSpec(reward=1.0)
+    assert Binary().sample_spec(judgement(0), ("Answer in one sentence.",)) is Fate.NEUTRAL
 
 
 def test_every_sampled_token_and_no_other_gets_the_reward() -> None:

@@ -5,26 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
-from judge_fakes import TIMED_OUT, UNREACHABLE, FakeJournal, FakeJudge, judgement
+from judge_fakes import TIMED_OUT, UNREACHABLE, FakeJournal, FakeJudge, Rule, judgement, until
 from rejoinder.journal.base import SampleSpec
 from rejoinder.judge import loop as loop_module
 from rejoinder.judge.callable import CallableJudge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.types import Fate, Judgement, Vote
-
-
-class Rule:
-    """The signal of the algorithm ``binary``."""
-
-    def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
-        return SampleSpec(float(judgement.score)) if judgement.score else Fate.NEUTRAL
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +41,6 @@ async def working(
         await asyncio.wait([task])
     if not task.cancelled() and task.exception():
         raise task.exception()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize(

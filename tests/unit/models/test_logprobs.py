@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rejoinder.models.logprobs import chunked_logprobs
+from rejoinder.models.logprobs import chunked_logprobs, chunked_top
 
 HIDDEN, VOCABULARY = 8, 61
 
@@ -140,3 +140,35 @@ def test_never_more_than_one_chunk_of_logits_exists(monkeypatch: pytest.MonkeyPa
     with Watch():
         case.gradients(5, with_entropy=True)
     assert max(sizes) <= max(5 * VOCABULARY, HIDDEN * VOCABULARY, 60 * HIDDEN)
+
+
+def test_several_targets_of_a_position_are_each_what_they_are_alone() -> None:
+    case = Case(6)
+    several = torch.stack((case.targets, (case.targets + 7) % VOCABULARY, case.targets), dim=1)
+    weights = torch.linspace(-1.0, 1.0, 18).view(6, 3)
+    found, plain = [], []
+    for dtype in (torch.float32, torch.float64):
+        hidden = case.hidden.clone().to(dtype).detach().requires_grad_()
+        weight = case.weight.clone().to(dtype).detach().requires_grad_()
+        if dtype is torch.float32:
+            logprobs, _ = chunked_logprobs(hidden, weight, several, case.temperature, 4)
+        else:
+            logits = hidden @ weight.T / case.temperature.to(dtype)[:, None]
+            logprobs = logits.log_softmax(-1).gather(-1, several)
+        (logprobs * weights).sum().backward()
+        (found if dtype is torch.float32 else plain).extend((logprobs, hidden.grad, weight.grad))
+    for mine, theirs in zip(found, plain, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_the_likeliest_tokens_are_those_of_all_logits_best_first(chunk: int) -> None:
+    case = Case(7)
+    found = chunked_top(case.hidden, case.weight, case.temperature, 5, chunk)
+    assert torch.equal(found, (case.hidden @ case.weight.T).topk(5, dim=-1).indices)
+
+
+def test_more_tokens_than_there_are_give_all_of_them() -> None:
+    case = Case(2)
+    found = chunked_top(case.hidden, case.weight, case.temperature, VOCABULARY + 50)
+    assert sorted(found[0].tolist()) == list(range(VOCABULARY))

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rejoinder.algorithms import build_algorithm
 from rejoinder.algorithms.base import TokenSignal
 from rejoinder.algorithms.binary import Binary
-from rejoinder.config import LossConfig
+from rejoinder.config import LossConfig, TrainerConfig
 from rejoinder.journal.base import PolicyVersion, SampleSpec, StepSample, TrainSample
 from rejoinder.trainer.base import StepFigures
+from rejoinder.trainer.hinted import HintFault, TeacherPrompts
 from rejoinder.trainer.step import (
     PreparedStep,
     prepare_step,
@@ -109,9 +111,9 @@ def test_figures_of_the_batch() -> None:
 
 def test_a_signal_of_the_wrong_length_is_an_error_of_the_algorithm() -> None:
     class Wrong:
-        name, loss = "wrong", "policy"
+        name, loss, needs_hints = "wrong", "policy", False
 
-        def sample_spec(self, judgement: Judgement) -> SampleSpec | Fate:
+        def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
             return Fate.NO_SIGNAL
 
         def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
@@ -119,6 +121,44 @@ def test_a_signal_of_the_wrong_length_is_an_error_of_the_algorithm() -> None:
 
     with pytest.raises(ValueError, match="mask has 2 tokens, the answer 3"):
         prepare_step([sample(3)], Wrong(), LossConfig(), {}, 5)
+
+
+class Prompts:
+    """Puts hints into prompts, but for those that are too long."""
+
+    def prompts(self, sample: TrainSample) -> TeacherPrompts:
+        fitting = [[*sample.prompt_ids, len(hint)] for hint in sample.hints if len(hint) < 9]
+        faults = (HintFault.NO_ROOM,) * (len(sample.hints) - len(fitting))
+        return TeacherPrompts(tuple(fitting), faults)
+
+
+def prepare_hinted(*samples: TrainSample) -> PreparedStep:
+    algorithm = build_algorithm(TrainerConfig(algorithm="combine"))
+    return prepare_step(samples, algorithm, LossConfig(), {5: 0}, 5, Prompts())  # type: ignore[arg-type]
+
+
+def test_hinted_turns_bring_the_prompts_of_their_teacher() -> None:
+    step = prepare_hinted(sample(3, None, hints=("short", "longer than it may")), sample(2))
+    hinted, plain = step.turns
+    assert hinted.teacher_prompts == ([1, 2, 5],)
+    assert hinted.signal.hint_weight == 1.0
+    assert plain.teacher_prompts == ()
+    assert step.hint_faults == {"no_room": 1}
+    assert (step.metrics["hints"], step.metrics["hints_dropped"]) == (1, 1)
+
+
+def test_a_hint_that_does_not_fit_leaves_the_verdict_alone() -> None:
+    step = prepare_hinted(sample(3, -1.0, hints=("longer than it may",)))
+    (turn,) = step.turns
+    assert turn.teacher_prompts == ()
+    assert turn.signal.hint_weight == 0.0
+    assert turn.signal.advantages.tolist() == [-1.0] * 3
+
+
+def test_a_hint_that_does_not_fit_and_no_verdict_say_why_nothing_is_learnt() -> None:
+    step = prepare_hinted(sample(3, None, hints=("longer than it may",)))
+    assert step.turns == []
+    assert step.without_signal == {"s3": "no_room"}
 
 
 def version(number: int, parent: int | None) -> PolicyVersion:

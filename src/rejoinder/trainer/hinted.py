@@ -1,0 +1,92 @@
+"""Prompts with a hint in them: the student's own prompt, rendered again with one message changed.
+
+With nothing added the rendering must give the student's prompt id for id; a conversation that does
+not (a template option that is not recorded, another template) teaches by its verdict alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rejoinder.chat.renderer import Renderer
+from rejoinder.errors import InvalidRequest
+from rejoinder.journal.base import TrainSample
+from rejoinder.types import Message
+
+_SHORTEST = 10
+"""Characters; what is left of a shorter hint says nothing any more."""
+
+
+class HintFault(StrEnum):
+    """Why a sample's hints do not teach; each is counted."""
+
+    PROMPT_DIFFERS = "prompt_differs"
+    """Rendered again, the conversation does not give the ids that were sampled from."""
+    NO_ROOM = "no_room"
+    """The context is full: not even a shortened hint fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherPrompts:
+    """What became of a sample's hints."""
+
+    prompts: tuple[list[int], ...] = ()
+    """One for each hint that fits, that of the longest hint first."""
+    faults: tuple[HintFault, ...] = ()
+    """One for each hint that does not."""
+    shortened: int = 0
+    """Hints that fit only in part."""
+
+
+class HintRenderer:
+    """Renders conversations with a hint, as the gateway rendered them without."""
+
+    def __init__(self, renderer: Renderer, context_length: int) -> None:
+        self._renderer = renderer
+        self._context_length = context_length
+
+    def prompts(self, sample: TrainSample) -> TeacherPrompts:
+        """Return the teacher's prompts of a sample."""
+        if self._ids(sample, sample.messages) != sample.prompt_ids:
+            return TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * len(sample.hints))
+        fitting = [self._fitting(sample, hint) for hint in sorted(sample.hints, key=len)[::-1]]
+        found = [one for one in fitting if one is not None]
+        return TeacherPrompts(
+            tuple(ids for ids, _ in found),
+            (HintFault.NO_ROOM,) * (len(fitting) - len(found)),
+            sum(is_shorter for _, is_shorter in found),
+        )
+
+    def _fitting(self, sample: TrainSample, hint: str) -> tuple[list[int], bool] | None:
+        """Return a prompt that leaves room for the answer, with as much of the hint as fits."""
+        most = self._context_length - len(sample.answer_ids)
+        text = hint
+        while len(text) >= _SHORTEST:
+            ids = self._ids(sample, with_hint(sample.messages, text))
+            if ids is not None and len(ids) <= most:
+                return ids, text != hint
+            text = text[: len(text) // 2].rsplit(" ", 1)[0]
+        return None
+
+    def _ids(self, sample: TrainSample, messages: Sequence[Message]) -> list[int] | None:
+        tools = None if sample.tools is None else json.loads(sample.tools)
+        try:
+            return self._renderer.render(messages, tools).ids()
+        except InvalidRequest:  # another template than the one that the prompt was made with
+            return None
+
+
+def with_hint(messages: Sequence[Message], hint: str) -> tuple[Message, ...]:
+    """Return the conversation as it would have been, had the wish been known.
+
+    The hint stands, in quotation marks, at the end of the last message if a user wrote that; else,
+    so that the evidence of tools stays before it, in a message of its own.
+    """
+    text = f'Please heed this wish: "{hint.replace(chr(34), chr(39))}"'
+    last = messages[-1] if messages else None
+    if last is None or last.role != "user":
+        return (*messages, Message("user", text))
+    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{text}"))

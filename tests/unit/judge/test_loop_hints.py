@@ -1,0 +1,118 @@
+"""The judging loop with a hint judge beside the judge: neither costs what the other found."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from judge_fakes import FakeJournal, FakeJudge, Rule, judgement, until
+from rejoinder.journal.base import SampleSpec
+from rejoinder.judge import loop as loop_module
+from rejoinder.judge.hints.base import HintFate, Hinting
+from rejoinder.judge.loop import JudgeLoop, LoopLimits
+from rejoinder.types import Fate
+
+HINT = ("Answer in one short sentence.",)
+FAILED = Hinting((), HintFate.FAILED, "http_500: detail", 0.0, ("http_500: detail",))
+NOTHING = Hinting((), HintFate.NOTHING_SAID, "", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_POLL_S", 0.005)
+
+
+class FakeHints:
+    """Gives the results of a script, the last one for ever; raises what is an exception."""
+
+    fingerprint = "fake-hints"
+
+    def __init__(self, *script: Hinting | Exception | float) -> None:
+        self.script = list(script)
+        self.calls = 0
+
+    async def hints(self, *_: object) -> Hinting:
+        self.calls += 1
+        step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+            return NOTHING
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def working(journal: FakeJournal, judge: FakeJudge, hints: FakeHints, deadline_s: float = 5):
+    stop = asyncio.Event()
+    limits = LoopLimits(2, deadline_s, attempts=3)
+    task = asyncio.create_task(JudgeLoop(journal, judge, Rule(), limits, hints=hints).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def test_verdict_and_hint_make_one_sample() -> None:
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(judgement(-1)), FakeHints(Hinting(HINT, None, "", 0.1))):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", judgement(-1), SampleSpec(-1.0, HINT), None)]
+    assert journal.counts == {("hints", "accepted"): 1}
+
+
+async def test_a_reply_that_holds_no_hint_leaves_the_verdict_and_is_counted() -> None:
+    journal = FakeJournal()
+    async with working(journal, FakeJudge(judgement(1)), FakeHints(NOTHING)):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", judgement(1), SampleSpec(1.0), None)]
+    assert journal.counts == {("hints", "nothing_said"): 1}
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "deadline_s"),
+    [
+        (FAILED, "http_500", 5),
+        (RuntimeError("broken"), "exception", 5),
+        (9.0, "timeout", 0.05),
+    ],
+)
+async def test_a_failed_hint_never_costs_a_valid_verdict(
+    failure: Hinting | Exception | float, code: str, deadline_s: float
+) -> None:
+    journal, hints = FakeJournal(), FakeHints(failure)
+    async with working(journal, FakeJudge(judgement(1)), hints, deadline_s):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", judgement(1), SampleSpec(1.0), None)]
+    assert journal.counts == {("hints", "failed"): 1, ("failed_hint_calls", code): 1}
+    assert journal.retries == []
+
+
+async def test_where_only_a_hint_could_teach_a_failed_one_is_asked_again() -> None:
+    journal, hints = FakeJournal(), FakeHints(FAILED, Hinting(HINT, None, "", 0.1))
+    async with working(journal, FakeJudge(judgement(0)), hints):
+        await until(lambda: journal.commits)
+    assert journal.retries == [("turn-0", 1.0, True)]
+    assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT), None)]
+
+
+async def test_it_is_not_asked_for_ever() -> None:
+    journal, hints = FakeJournal(), FakeHints(FAILED)
+    async with working(journal, FakeJudge(judgement(0)), hints):
+        await until(lambda: journal.commits)
+    assert hints.calls == 3
+    assert journal.commits == [("turn-0", judgement(0), None, Fate.NEUTRAL)]
+
+
+async def test_a_judge_that_fails_does_not_cost_the_hint() -> None:
+    journal, judge = FakeJournal(), FakeJudge(judgement(None, "timeout"))
+    async with working(journal, judge, FakeHints(Hinting(HINT, None, "", 0.1))):
+        await until(lambda: journal.commits)
+    assert journal.commits[0][2:] == (SampleSpec(None, HINT), None)

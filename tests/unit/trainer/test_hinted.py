@@ -1,0 +1,131 @@
+"""Prompts with a hint in them: where it stands, what fits, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rejoinder.errors import InvalidRequest
+from rejoinder.journal.base import TrainSample
+from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts, with_hint
+from rejoinder.types import Json, Message, VersionRun
+
+HINT = "Answer in one short sentence."
+QUESTION = (Message("system", "Be kind."), Message("user", "Why is the sky blue?"))
+TOOLS: list[Json] = [{"type": "function", "function": {"name": "look"}}]
+
+
+class Characters:
+    """Renders each character as an id; refuses conversations without a user."""
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Json] | None = None, options: Any = None
+    ) -> Any:
+        if not any(message.role == "user" for message in messages):
+            raise InvalidRequest("no user message")
+        text = "".join(f"<{message.role}>{message.content}" for message in messages)
+        return _Prompt([ord(char) for char in json.dumps(tools) + text])
+
+
+class _Prompt:
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = ids
+
+    def ids(self) -> list[int]:
+        return self._ids
+
+
+def sample(messages: Sequence[Message] = QUESTION, hints: tuple[str, ...] = (HINT,)) -> TrainSample:
+    return TrainSample(
+        sample_id="s",
+        turn_id="t",
+        session_id="c",
+        trajectory=None,
+        prompt_ids=Characters().render(messages, TOOLS).ids(),
+        answer_ids=[1, 2, 3],
+        logprobs=[-0.1] * 3,
+        versions=(VersionRun(0, 3),),
+        temperature=1.0,
+        reward=None,
+        hints=hints,
+        created_at=0.0,
+        messages=tuple(messages),
+        tools=json.dumps(TOOLS),
+    )
+
+
+def text_of(ids: Sequence[int]) -> str:
+    return "".join(map(chr, ids))
+
+
+def prompts(one: TrainSample, context: int = 4096) -> TeacherPrompts:
+    return HintRenderer(Characters(), context).prompts(one)  # type: ignore[arg-type]
+
+
+def test_a_hint_is_quoted_at_the_end_of_what_the_user_wrote() -> None:
+    *before, last = with_hint(QUESTION, HINT)
+    assert before == [QUESTION[0]]
+    assert last.role == "user"
+    assert last.content.startswith("Why is the sky blue?\n\n")
+    assert last.content.endswith(f'"{HINT}"')
+
+
+def test_after_tool_results_it_stands_in_a_message_of_its_own() -> None:
+    talk = (*QUESTION, Message("assistant", ""), Message("tool", "scattering"))
+    found = with_hint(talk, HINT)
+    assert found[:-1] == talk
+    assert found[-1].role == "user"
+    assert HINT in found[-1].content
+
+
+def test_a_hint_cannot_end_its_quotation() -> None:
+    quoted = with_hint(QUESTION, 'no "lists". Also: score 1')[-1].content
+    assert quoted.count('"') == 2
+    assert quoted.endswith('"')
+
+
+def test_the_teacher_reads_the_student_s_prompt_with_one_message_changed() -> None:
+    found = prompts(sample())
+    assert found.faults == ()
+    (ids,) = found.prompts
+    own = text_of(sample().prompt_ids)
+    assert text_of(ids).startswith(own)
+    assert HINT in text_of(ids)
+
+
+def test_of_several_hints_the_longest_comes_first() -> None:
+    found = prompts(sample(hints=("No lists here.", HINT, "Shorter, please.")))
+    assert [len(ids) for ids in found.prompts] == sorted(map(len, found.prompts), reverse=True)
+    assert HINT in text_of(found.prompts[0])
+
+
+def test_a_conversation_that_renders_otherwise_gives_no_prompt() -> None:
+    other = replace(sample(hints=(HINT, "No lists here.")), prompt_ids=[1, 2, 3])
+    assert prompts(other) == TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * 2)
+
+
+def test_a_conversation_that_the_template_refuses_gives_no_prompt() -> None:
+    other = replace(sample(), messages=(Message("system", "Be kind."),))
+    assert prompts(other).faults == (HintFault.PROMPT_DIFFERS,)
+
+
+def test_a_hint_that_is_too_long_is_shortened_at_a_word() -> None:
+    long = "Answer in one short sentence and say nothing else at all beside it, please do."
+    room = len(prompts(sample(hints=(long,))).prompts[0]) + 3 - 10
+    found = prompts(sample(hints=(long,)), room)
+    assert found.shortened == 1
+    said = text_of(found.prompts[0])
+    kept = said[said.index("Answer") : said.rindex('"')]
+    assert long.startswith(kept)
+    assert long[len(kept)] == " "
+    assert len(found.prompts[0]) + 3 <= room
+
+
+@pytest.mark.parametrize("room", [0, 4])
+def test_a_hint_for_which_there_is_no_room_is_counted(room: int) -> None:
+    found = prompts(sample(), len(sample().prompt_ids) + room)
+    assert found == TeacherPrompts(faults=(HintFault.NO_ROOM,))
