@@ -1,0 +1,1 @@
+"""Hints: what an answer should have done, drawn from what came after it."""

@@ -1,0 +1,201 @@
+"""What a person says about the manner of an answer, turned into an instruction.
+
+Sentence by sentence: praise and new tasks say nothing of it; an instruction is taken as it stands,
+and a wish or a request is made one; a complaint becomes the sentence that the phrasebook has for
+what is meant, or else is quoted. Nothing passes that would leak (``leak.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rejoinder.judge.hints.cleaning import MAX_CHARS, MAX_SENTENCES, MIN_CHARS, is_prose
+from rejoinder.judge.hints.leak import leaked_words
+from rejoinder.judge.hints.phrasebook import Topic, phrasebook
+from rejoinder.judge.hints.words import manner_stems, sentences_of, stem, words_of
+
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
+_SPEECH = re.compile(r"[\"“”]([^\"“”]*)[\"“”]")
+_LONGEST_TERM = 2
+"""Words in quotation marks that may still be a term and not somebody's speech."""
+_CONTRAST = re.compile(
+    r"[,;]?\s+(?:but|however|though|although|only that|except that)\b,?\s+|;\s+|\s+[–—-]+\s+"
+)
+_CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\s+")
+_TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
+_END = re.compile(r"[\s.,;:!?…]+$")
+_QUESTION = re.compile(r"\?[\"”’)]*$")
+_FEWEST_WORDS, _FRAGMENT_WORDS = 2, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One sentence of a hint."""
+
+    text: str
+    topics: frozenset[str]
+    """Names of what it means, so that nothing is said twice."""
+    own: bool = True
+    """In the person's own words, which say it better than the phrasebook's."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found in a person's words."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
+    """Words that kept sentences from becoming instructions."""
+    too_long: bool = False
+    """An instruction was left out because it alone is longer than a hint may be."""
+
+    def hint(self) -> str:
+        """Return one hint of what fits, in the order it was said; empty if there is nothing."""
+        hint, covered, count = "", set[str](), 0
+        said = set[str]().union(*(one.topics for one in self.instructions if one.own))
+        for one in self.instructions:
+            if one.topics and (one.topics <= covered or (not one.own and one.topics <= said)):
+                continue
+            sentences = len(sentences_of(one.text))
+            longer = f"{hint} {one.text}".strip()
+            if len(longer) <= MAX_CHARS and count + sentences <= MAX_SENTENCES:
+                hint, covered, count = longer, covered | one.topics, count + sentences
+        return hint
+
+
+def read_directives(words: str, known: frozenset[str]) -> Findings:
+    """Return what a person's words say about the manner of an answer.
+
+    Args:
+        words: what the person said, neutralised; line breaks kept.
+        known: stems of the conversation before; see ``leak.known_before``.
+    """
+    findings = Findings()
+    for sentence in _spoken_sentences(words):
+        for part in _CONTRAST.split(sentence):
+            for one in _Reader(known, findings).read(part):
+                if one.text not in [other.text for other in findings.instructions]:
+                    findings.instructions.append(one)
+    return findings
+
+
+def _spoken_sentences(words: str) -> Iterator[str]:
+    """Yield sentences without what the person only shows: code, quoted mail, somebody's speech."""
+    text = _QUOTED_LINE.sub("", _CODE_BLOCK.sub(" ", words))
+    text = _SPEECH.sub(lambda m: m[0] if len(m[1].split()) <= _LONGEST_TERM else "", text)
+    return (sentence for sentence in sentences_of(text) if words_of(sentence))
+
+
+class _Reader:
+    """Reads one sentence."""
+
+    def __init__(self, known: frozenset[str], findings: Findings) -> None:
+        self._known = known
+        self._findings = findings
+        self._book = phrasebook()
+
+    def read(self, sentence: str) -> list[Instruction]:
+        text = sentence.lower().replace("’", "'")
+        book = self._book
+        if book.more_of_it.search(text):
+            return []
+        if book.praise.search(text) and not book.wants_change.search(book.not_too.sub(" ", text)):
+            return []
+        text = book.not_too.sub(" ", text)
+        topics = self._topics(text)
+        points_back = book.back_reference.search(text) is not None
+        if not (topics and points_back):
+            if own := self._own_words(sentence):
+                return [own]
+            clauses = _CLAUSE.split(sentence)
+            found = [self._own_words(clause) for clause in clauses]
+            if self._book.task.match(self._core(sentence).lower()) and not found[0]:
+                return []
+            if any(found):
+                return [one for one in found if one]
+        if topics:
+            return [Instruction(topic.say, frozenset({topic.name}), own=False) for topic in topics]
+        quoted = self._complaint(sentence, text)
+        return [quoted] if quoted else []
+
+    def _topics(self, text: str) -> list[Topic]:
+        complains = self._book.complaint.search(text) is not None
+        return [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
+
+    def _own_words(self, sentence: str) -> Instruction | None:
+        """Return the sentence as an instruction, if it is one that stands alone."""
+        text = sentence.lower()
+        asks = _QUESTION.search(sentence) is not None and not _TAG.search(sentence)
+        core = self._core(sentence)
+        made = self._as_instruction(core, asks=asks, fragments=not self._topics(text))
+        if made is None or len(words_of(made)) < _FEWEST_WORDS:
+            return None
+        meant = [topic.name for topic in self._book.topics if topic.matches(text, complains=True)]
+        return self._accepted(made, frozenset(meant))
+
+    def _core(self, sentence: str) -> str:
+        """Return the sentence without openers, *next time* and a tag such as *ok?* at its end."""
+        core = sentence.strip().replace("’", "'")
+        before = None
+        while before != core:
+            before = core
+            for pattern in (self._book.opener, self._book.lasting):
+                if match := pattern.match(core.lower()):
+                    core = core[match.end() :]
+        core = _END.sub("", _TAG.sub("", core))
+        if match := self._book.reason.search(core.lower()):
+            core = core[: match.start()]
+        if match := self._book.lasting_end.search(core.lower()):
+            core = core[: match.start()]
+        return core
+
+    def _as_instruction(self, core: str, *, asks: bool, fragments: bool) -> str | None:
+        low = core.lower()
+        for pattern, made in self._book.rewrites:
+            if match := pattern.fullmatch(low):
+                said = re.sub(r"\\(\d)", lambda m: core[slice(*match.span(int(m[1])))], made)
+                # A request made plain must be an instruction itself: "Can you swim?" is none.
+                plain = made == r"\1"
+                return said if not plain or self._book.instruction.match(said.lower()) else None
+        if asks:
+            return None
+        if self._book.instruction.match(low):
+            return core
+        is_fragment = self._book.fragment.match(low) or re.search(r"\bplease$", low)
+        if fragments and is_fragment and len(words_of(core)) <= _FRAGMENT_WORDS:
+            return core
+        return None
+
+    def _complaint(self, sentence: str, text: str) -> Instruction | None:
+        """Return the complaint as a quotation, if it is one about manner."""
+        if not self._book.complaint.search(text) or _QUESTION.search(sentence):
+            return None
+        said = _END.sub("", sentence.strip()).replace('"', "'")
+        if not self._is_about_manner(said):
+            return None
+        made = f'The person complained: "{_capital(said)}." Avoid that'
+        return self._accepted(made, frozenset())
+
+    def _accepted(self, made: str, topics: frozenset[str]) -> Instruction | None:
+        """Return an instruction that is prose about manner, leaks nothing and is not too long."""
+        text = f"{_capital(made)}."
+        if not self._is_about_manner(made) or self._book.new_task.search(made.lower()):
+            return None
+        if leaked := leaked_words(made, self._known):
+            self._findings.leaked.extend(leaked)
+            return None
+        if len(text) > MAX_CHARS:
+            self._findings.too_long = True
+            return None
+        return Instruction(text, topics) if is_prose(text) and len(text) >= MIN_CHARS else None
+
+    @staticmethod
+    def _is_about_manner(text: str) -> bool:
+        return any(stem(word) in manner_stems() for word in words_of(text))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
