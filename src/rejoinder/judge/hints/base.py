@@ -37,6 +37,9 @@ class Hinting:
     """For people; where calls failed it begins with a code as in ``voting.failed_vote``.
     Untrusted text."""
     seconds: float = 0.0
+    failed_calls: tuple[str, ...] = ()
+    """The reasons of all calls that failed, as of ``voting.failed_vote``; also where others gave
+    hints, for each is counted (rule 4)."""
 
     def __post_init__(self) -> None:
         if (self.why is None) != bool(self.hints):

@@ -28,7 +28,9 @@ _CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\
 _TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
 _END = re.compile(r"[\s.,;:!?…]+$")
 _QUESTION = re.compile(r"\?[\"”’)]*$")
-_FEWEST_WORDS, _FRAGMENT_WORDS = 2, 9
+_FEWEST_WORDS = 2
+_FRAGMENT_WORDS = range(3, 10)
+"""Words that a fragment has: with fewer, the phrasebook says it better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,11 @@ def read_directives(words: str, known: frozenset[str]) -> Findings:
         known: stems of the conversation before; see ``leak.known_before``.
     """
     findings = Findings()
-    for sentence in _spoken_sentences(words):
+    sentences = list(_spoken_sentences(words))
+    reader = _Reader(known, findings, pleased=any(map(_is_praise, sentences)))
+    for sentence in sentences:
         for part in _CONTRAST.split(sentence):
-            for one in _Reader(known, findings).read(part):
+            for one in reader.read(part):
                 if one.text not in [other.text for other in findings.instructions]:
                     findings.instructions.append(one)
     return findings
@@ -89,30 +93,41 @@ def _spoken_sentences(words: str) -> Iterator[str]:
     return (sentence for sentence in sentences_of(text) if words_of(sentence))
 
 
-class _Reader:
-    """Reads one sentence."""
+def _is_praise(sentence: str) -> bool:
+    """Whether a sentence is content with the answer, or asks for more of the same."""
+    text, book = _low(sentence), phrasebook()
+    if book.more_of_it.search(text):
+        return True
+    wants_change = book.wants_change.search(book.not_too.sub(" ", text))
+    return book.praise.search(text) is not None and not wants_change
 
-    def __init__(self, known: frozenset[str], findings: Findings) -> None:
+
+class _Reader:
+    """Reads sentences of one reply, one by one."""
+
+    def __init__(self, known: frozenset[str], findings: Findings, *, pleased: bool) -> None:
+        """``pleased``: something in the reply is praise, and "no lists" may be so too."""
         self._known = known
         self._findings = findings
+        self._pleased = pleased
         self._book = phrasebook()
 
     def read(self, sentence: str) -> list[Instruction]:
-        text = sentence.lower().replace("’", "'")
-        book = self._book
-        if book.more_of_it.search(text):
+        """Return the instructions in one sentence, or in a part of one that stands alone."""
+        if _is_praise(sentence):
             return []
-        if book.praise.search(text) and not book.wants_change.search(book.not_too.sub(" ", text)):
-            return []
-        text = book.not_too.sub(" ", text)
+        text = self._book.not_too.sub(" ", _low(sentence))
+        if self._pleased and not self._book.wants_change.search(text):
+            if self._as_instruction(self._core(sentence), asks=False, fragments=False) is None:
+                return []
         topics = self._topics(text)
-        points_back = book.back_reference.search(text) is not None
+        points_back = self._book.back_reference.search(text) is not None
         if not (topics and points_back):
-            if own := self._own_words(sentence):
+            if own := self._own_words(sentence, fragments=True):
                 return [own]
             clauses = _CLAUSE.split(sentence)
-            found = [self._own_words(clause) for clause in clauses]
-            if self._book.task.match(self._core(sentence).lower()) and not found[0]:
+            found = [self._own_words(clause, fragments=not topics) for clause in clauses]
+            if not found[0] and self._is_new_task(clauses[0]):
                 return []
             if any(found):
                 return [one for one in found if one]
@@ -123,17 +138,25 @@ class _Reader:
 
     def _topics(self, text: str) -> list[Topic]:
         complains = self._book.complaint.search(text) is not None
-        return [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
+        found = [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
+        return [topic for topic in found if not topic.general] or found[:1]
 
-    def _own_words(self, sentence: str) -> Instruction | None:
+    def _is_new_task(self, clause: str) -> bool:
+        core = self._core(clause)
+        asks = self._as_instruction(core, asks=False, fragments=False)
+        made = core if asks is None else asks
+        task = self._book.task.match(made.lower())
+        return task is not None and bool(leaked_words(made, self._known))
+
+    def _own_words(self, sentence: str, *, fragments: bool) -> Instruction | None:
         """Return the sentence as an instruction, if it is one that stands alone."""
-        text = sentence.lower()
         asks = _QUESTION.search(sentence) is not None and not _TAG.search(sentence)
         core = self._core(sentence)
-        made = self._as_instruction(core, asks=asks, fragments=not self._topics(text))
+        made = self._as_instruction(core, asks=asks, fragments=fragments)
         if made is None or len(words_of(made)) < _FEWEST_WORDS:
             return None
-        meant = [topic.name for topic in self._book.topics if topic.matches(text, complains=True)]
+        low = made.lower()
+        meant = [topic.name for topic in self._book.topics if topic.matches(low, complains=True)]
         return self._accepted(made, frozenset(meant))
 
     def _core(self, sentence: str) -> str:
@@ -164,8 +187,8 @@ class _Reader:
             return None
         if self._book.instruction.match(low):
             return core
-        is_fragment = self._book.fragment.match(low) or re.search(r"\bplease$", low)
-        if fragments and is_fragment and len(words_of(core)) <= _FRAGMENT_WORDS:
+        is_fragment = self._book.fragment.match(low) or re.search(r"\bplease\b", low)
+        if fragments and is_fragment and len(words_of(core)) in _FRAGMENT_WORDS:
             return core
         return None
 
@@ -195,6 +218,10 @@ class _Reader:
     @staticmethod
     def _is_about_manner(text: str) -> bool:
         return any(stem(word) in manner_stems() for word in words_of(text))
+
+
+def _low(text: str) -> str:
+    return text.lower().replace("’", "'")
 
 
 def _capital(text: str) -> str:

@@ -26,6 +26,8 @@ _NUMERALS = {
     "eighty": "80", "ninety": "90", "hundred": "100", "thousand": "1000", "million": "1000000",
     "dozen": "12", "second": "2nd", "third": "3rd", "fourth": "4th", "fifth": "5th",
 }  # fmt: skip
+COPIED = 5
+"""Words in a row that two texts do not share by chance."""
 _UNITS = frozenset(
     map(stem, "sentence word line paragraph bullet step example section heading".split())
 )
@@ -60,6 +62,23 @@ def leaked_words(hint: str, known: frozenset[str]) -> tuple[str, ...]:
         elif stem(word) not in known and stem(word) not in vocabulary:
             found.append(word)
     return tuple(dict.fromkeys(found))
+
+
+def copied_run(hint: str, messages: Sequence[Message]) -> str | None:
+    """Return words of a hint that stand so in a message; None if all runs of them are short.
+
+    What tools and assistants wrote never becomes hint text (rule 6), whatever a model makes of it.
+    """
+    words = words_of(hint)
+    runs = {tuple(words[at : at + COPIED]) for at in range(len(words) - COPIED + 1)}
+    if not runs:
+        return None
+    for message in messages:
+        said = words_of(content_of(message))
+        for at in range(len(said) - COPIED + 1):
+            if (run := tuple(said[at : at + COPIED])) in runs:
+                return " ".join(run)
+    return None
 
 
 def known_before(context: Sequence[Message], answer: Message) -> frozenset[str]:

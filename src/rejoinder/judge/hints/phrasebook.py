@@ -22,6 +22,8 @@ class Topic:
     """Enough beside a complaint."""
     unless: re.Pattern[str] | None
     """Takes both back."""
+    general: bool
+    """Holds whatever else is wrong with an answer, so that it is said only beside nothing else."""
 
     def matches(self, text: str, *, complains: bool) -> bool:
         """Whether a sentence in lower case means this."""
@@ -87,7 +89,7 @@ def _topic(entry: dict[str, Any]) -> Topic:
     patterns = {
         key: re.compile(entry[key]) if key in entry else None for key in ("says", "about", "unless")
     }
-    return Topic(entry["name"], entry["say"], **patterns)
+    return Topic(entry["name"], entry["say"], **patterns, general=entry.get("general", False))
 
 
 def _words(text: str) -> str:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”’)]*(?=\s|$)|$)")
-_SUFFIXES = ("ing", "ed", "er", "est", "ly", "y", "e")
+_SUFFIXES = ("ing", "ed", "ly", "y", "e")
 _SHORTEST = 3
 """Letters that a stem keeps."""
 
