@@ -33,7 +33,7 @@ class ExtractiveHintJudge:
         """``special_tokens``: texts that the teacher's tokenizer turns into control ids."""
         self._special_tokens = tuple(special_tokens)
         self._fingerprint = fingerprint_of(
-            "extractive",
+            "hints-extractive",
             form=_FORM,
             phrases=source(),
             plain=sorted(plain_stems()),

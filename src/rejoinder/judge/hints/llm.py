@@ -36,7 +36,7 @@ class LlmHintJudge:
         self._completer = completer
         self._special_tokens = tuple(special_tokens)
         self._fingerprint = fingerprint_of(
-            "llm",
+            "hints-llm",
             prompt=SYSTEM,
             transcript=FORM,
             form=RESPONSE_FORMAT if config.structured else None,

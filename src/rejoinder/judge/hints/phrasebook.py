@@ -71,7 +71,7 @@ def phrasebook() -> Phrasebook:
     leading = _words(data["leading"])
     names = ("praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference")
     names += ("new_task", "reason")
-    patterns = {name: re.compile(data[name]) for name in names}
+    patterns = {name: _any_of(data[name]) for name in names}
     return Phrasebook(
         topics=tuple(_topic(entry) for entry in data["topic"]),
         rewrites=tuple((re.compile(pattern), made) for pattern, made in data["rewrites"]),
@@ -87,9 +87,16 @@ def phrasebook() -> Phrasebook:
 
 def _topic(entry: dict[str, Any]) -> Topic:
     patterns = {
-        key: re.compile(entry[key]) if key in entry else None for key in ("says", "about", "unless")
+        key: _any_of(entry[key]) if key in entry else None for key in ("says", "about", "unless")
     }
     return Topic(entry["name"], entry["say"], **patterns, general=entry.get("general", False))
+
+
+def _any_of(patterns: str | list[str]) -> re.Pattern[str]:
+    """Compile one pattern as it is, and a list as alternatives that are whole words each."""
+    if isinstance(patterns, str):
+        return re.compile(patterns)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)")
 
 
 def _words(text: str) -> str:
