@@ -28,6 +28,9 @@ _CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\
 _TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
 _END = re.compile(r"[\s.,;:!?…]+$")
 _QUESTION = re.compile(r"\?[\"”’)]*$")
+_PLEASE = re.compile(r"please\b.*|.*\bplease(?:,.*)?")
+_STATEMENT = re.compile(r"\b(?:is|are|was|were|has|have|that's|it's|looks?|makes?)\b")
+"""A clause with one of these says how something is and asks for nothing."""
 _FEWEST_WORDS = 2
 _FRAGMENT_WORDS = range(3, 10)
 """Words that a fragment has: with fewer, the phrasebook says it better."""
@@ -187,7 +190,8 @@ class _Reader:
             return None
         if self._book.instruction.match(low):
             return core
-        is_fragment = self._book.fragment.match(low) or re.search(r"\bplease\b", low)
+        is_fragment = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
+        is_fragment = is_fragment and not _STATEMENT.search(low)
         if fragments and is_fragment and len(words_of(core)) in _FRAGMENT_WORDS:
             return core
         return None
