@@ -2,7 +2,7 @@
 
 Unknown keys fail. Environment variables carry secrets and paths only: ``REJOINDER_HOME`` (data),
 ``REJOINDER_CACHE`` (converted models), ``REJOINDER_API_KEYS`` (``tenant:name:key``, comma
-separated) and the variable a judge's ``api_key_env`` names.
+separated) and the variables that ``api_key_env`` of judge and hints name.
 """
 
 from __future__ import annotations
@@ -113,11 +113,16 @@ class JournalConfig(Section):
     """The retention pass deletes the oldest ended conversations above this size."""
 
 
-class JudgeLimits(Section):
-    """Shared by all judges."""
+class CallLimits(Section):
+    """How many calls at once, and how long one may take."""
 
     concurrency: int = Field(2, ge=1)
     timeout_s: float = Field(60.0, gt=0)
+
+
+class JudgeLimits(CallLimits):
+    """Shared by all judges."""
+
     attempts: int = Field(4, ge=1)
     """Calls per turn before it becomes ``judge_failed``; the wait doubles from one second."""
 
@@ -132,10 +137,9 @@ class LikelihoodJudgeConfig(JudgeLimits):
     """|log-odds - threshold| below this is *unsure*: no verdict."""
 
 
-class LlmJudgeConfig(JudgeLimits):
-    """m votes of a language model with a majority and a quorum."""
+class LlmVotesConfig(CallLimits):
+    """Votes of a language model: on verdicts, or on hints."""
 
-    kind: Literal["llm"] = "llm"
     base_url: str | None = None
     """OpenAI-compatible endpoint (``http://host:port/v1``); None: the engine, frozen weights."""
     model: str | None = None
@@ -143,8 +147,6 @@ class LlmJudgeConfig(JudgeLimits):
     allow_external: bool = False
     """Must be true for an endpoint off this machine: conversations leave it (rule 9)."""
     votes: int = Field(3, ge=1)
-    quorum: int | None = Field(None, ge=1)
-    """Votes that must succeed; None: a majority of ``votes``."""
     temperature: float = Field(0.6, ge=0)
     max_tokens: int = Field(1024, ge=16)
     context_messages: int = Field(6, ge=1)
@@ -152,6 +154,14 @@ class LlmJudgeConfig(JudgeLimits):
     """Conversation text in one judge prompt; longer parts are shortened in the middle."""
     structured: bool = True
     """Ask for JSON by ``response_format`` where the endpoint supports it."""
+
+
+class LlmJudgeConfig(JudgeLimits, LlmVotesConfig):
+    """m votes of a language model with a majority and a quorum."""
+
+    kind: Literal["llm"] = "llm"
+    quorum: int | None = Field(None, ge=1)
+    """Votes that must succeed; None: a majority of ``votes``."""
 
 
 class CallableJudgeConfig(JudgeLimits):
@@ -183,6 +193,29 @@ JudgeConfig = Annotated[
     | FeedbackJudgeConfig
     | PluginJudgeConfig,
     Field(discriminator="kind"),
+]
+
+
+class NoHintsConfig(Section):
+    """Next states give scores only."""
+
+    kind: Literal["off"] = "off"
+
+
+class ExtractiveHintsConfig(Section):
+    """The person's own words about manner, turned into an instruction; needs no model. English."""
+
+    kind: Literal["extractive"] = "extractive"
+
+
+class LlmHintsConfig(LlmVotesConfig):
+    """m votes of a language model; a hint needs a majority of all of them."""
+
+    kind: Literal["llm"] = "llm"
+
+
+HintsConfig = Annotated[
+    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig, Field(discriminator="kind")
 ]
 
 
@@ -332,6 +365,7 @@ class Config(Section):
     engine: EngineConfig = TorchEngineConfig()
     journal: JournalConfig = JournalConfig()
     judge: JudgeConfig = LikelihoodJudgeConfig()
+    hints: HintsConfig = NoHintsConfig()
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -345,6 +379,16 @@ class Config(Section):
     def journal_url(self) -> str:
         """SQLAlchemy URL of the journal."""
         return self.journal.url or f"sqlite:///{self.home_path / 'journal.db'}"
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """Names of the environment variables that hold keys of endpoints."""
+        named = [
+            section.api_key_env
+            for section in (self.judge, self.hints)
+            if isinstance(section, LlmVotesConfig) and section.api_key_env
+        ]
+        return tuple(dict.fromkeys(named))
 
     @property
     def versions_path(self) -> Path:
@@ -373,7 +417,7 @@ def load_config(path: Path | None) -> Config:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    for section, kind in (("engine", "torch"), ("judge", "likelihood")):
+    for section, kind in (("engine", "torch"), ("judge", "likelihood"), ("hints", "off")):
         if isinstance(data.get(section), dict):  # a section without its kind means the default
             data[section].setdefault("kind", kind)
     try:

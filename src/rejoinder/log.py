@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
-from rejoinder.config import Config, LlmJudgeConfig
+from rejoinder.config import Config
 
 REDACTED = "[redacted]"
 _SECRET_FIELDS = frozenset(
@@ -81,9 +81,7 @@ def secrets_of(config: Config) -> list[str]:
         entry.split(":", 2)[-1].strip()
         for entry in os.environ.get("REJOINDER_API_KEYS", "").split(",")
     ]
-    if isinstance(config.judge, LlmJudgeConfig) and config.judge.api_key_env:
-        found.append(os.environ.get(config.judge.api_key_env, ""))
-    return found
+    return found + [os.environ.get(name, "") for name in config.key_variables]
 
 
 def set_up_logging(

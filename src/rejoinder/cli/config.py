@@ -71,7 +71,6 @@ def _notes(config: Config) -> dict[str, str]:
 
 def _secrets(config: Config) -> dict[str, str]:
     """Return the variables that hold secrets, and whether they are set."""
-    from rejoinder.config import LlmJudgeConfig
     from rejoinder.errors import ConfigError
     from rejoinder.gateway.auth import KEYS_VARIABLE, parse_keys
 
@@ -81,7 +80,6 @@ def _secrets(config: Config) -> dict[str, str]:
     except ConfigError as error:
         state = f"malformed ({error})"
     found = {KEYS_VARIABLE: state}
-    if isinstance(config.judge, LlmJudgeConfig) and config.judge.api_key_env:
-        name = config.judge.api_key_env
+    for name in config.key_variables:
         found[name] = "set" if os.environ.get(name) else "not set"
     return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from rejoinder.chat.renderer import ChatTemplateRenderer
-from rejoinder.config import LlmJudgeConfig
+from rejoinder.config import LlmVotesConfig
 from rejoinder.engine.base import GenerateRequest
 from rejoinder.errors import (
     ContextLengthExceeded,
@@ -42,15 +42,11 @@ def call_failed(error: EngineError) -> CallFailed:
 class EngineCompleter:
     """Samples from version 0 of the policy, however far the live version is. See ``Completer``."""
 
-    def __init__(self, setting: JudgeSetting, config: LlmJudgeConfig) -> None:
+    def __init__(self, setting: JudgeSetting, config: LlmVotesConfig) -> None:
         self._setting = setting
         self._config = config
         self._renderer = ChatTemplateRenderer(setting.tokenizer)
         self._slots = asyncio.Semaphore(config.concurrency)
-        self._special = tuple(
-            setting.tokenizer.decode([id_], skip_special_tokens=False)
-            for id_ in sorted(setting.tokenizer.special_ids)
-        )
 
     @property
     def model_id(self) -> str:
@@ -60,7 +56,7 @@ class EngineCompleter:
     @property
     def special_tokens(self) -> Sequence[str]:
         """See ``Completer.special_tokens``."""
-        return self._special
+        return self._setting.tokenizer.special_texts
 
     async def complete(self, messages: Sequence[Message]) -> Completion:
         """See ``Completer.complete``; cancelling frees the engine's slot."""

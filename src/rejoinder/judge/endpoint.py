@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from rejoinder.config import JudgeConfig, LlmJudgeConfig
+from rejoinder.config import HintsConfig, JudgeConfig, LlmVotesConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.completion import CallFailed, Completion, PromptTooLong
 from rejoinder.judge.prompts import RESPONSE_FORMAT
@@ -40,13 +40,20 @@ class EndpointCompleter:
         ConfigError: the endpoint is off this machine without ``allow_external``, or incomplete.
     """
 
-    def __init__(self, config: LlmJudgeConfig) -> None:
-        self._url = _checked_url(config)
+    def __init__(
+        self, config: LlmVotesConfig, form: Json = RESPONSE_FORMAT, section: str = "judge"
+    ) -> None:
+        """``form``: the ``response_format`` asked for; ``section``: whose keys faults name."""
+        self._url = _checked_url(config, section)
         if not config.model:
-            raise ConfigError("judge.base_url needs judge.model: the name the endpoint serves")
+            raise ConfigError(
+                f"{section}.base_url needs {section}.model: the name the endpoint serves"
+            )
         self._model = config.model
-        self._key = _api_key(config)
+        self._key = _api_key(config, section)
         self._config = config
+        self._form = form
+        self._section = section
         self._structured = config.structured
         self._slots = asyncio.Semaphore(config.concurrency)
         self._session: aiohttp.ClientSession | None = None
@@ -80,7 +87,7 @@ class EndpointCompleter:
         structured = self._structured
         if structured:
             try:
-                return await self._post_patiently(body | {"response_format": RESPONSE_FORMAT})
+                return await self._post_patiently(body | {"response_format": self._form})
             except PromptTooLong:
                 raise
             except CallFailed as error:
@@ -138,7 +145,7 @@ class EndpointCompleter:
             return PromptTooLong(text)
         if status in {401, 403}:
             named = self._config.api_key_env
-            hint = f"check the key in ${named}" if named else "set judge.api_key_env"
+            hint = f"check the key in ${named}" if named else f"set {self._section}.api_key_env"
             return CallFailed(f"http_{status}", f"the endpoint refuses the key; {hint}. {text}")
         return CallFailed(f"http_{status}", text)
 
@@ -154,35 +161,36 @@ class EndpointCompleter:
             await self._session.close()
 
 
-def external_places(config: JudgeConfig) -> list[str]:
-    """Return the hosts off this machine that a judge sends conversations to."""
-    if not isinstance(config, LlmJudgeConfig) or config.base_url is None:
-        return []
-    host = urlsplit(config.base_url).hostname or ""
-    return [] if is_local(host) else [host]
+def external_places(*configs: JudgeConfig | HintsConfig) -> list[str]:
+    """Return the hosts off this machine that judges send conversations to, each once."""
+    urls = [config.base_url or "" for config in configs if isinstance(config, LlmVotesConfig)]
+    hosts = [urlsplit(url).hostname or "" for url in urls if url]
+    return [host for host in dict.fromkeys(hosts) if not is_local(host)]
 
 
-def _checked_url(config: LlmJudgeConfig) -> str:
+def _checked_url(config: LlmVotesConfig, section: str) -> str:
     url = (config.base_url or "").rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"judge.base_url: {url!r} is not of the form http://host:port/v1")
+        raise ConfigError(f"{section}.base_url: {url!r} is not of the form http://host:port/v1")
     if parts.username or parts.password:
-        raise ConfigError("judge.base_url holds a user or password; use judge.api_key_env")
+        raise ConfigError(
+            f"{section}.base_url holds a user or password; use {section}.api_key_env"
+        )
     if not is_local(parts.hostname) and not config.allow_external:
         raise ConfigError(
-            f"judge.base_url: {parts.hostname} is not this machine, and judging sends whole "
-            "conversations there; set judge.allow_external = true if that is wanted"
+            f"{section}.base_url: {parts.hostname} is not this machine, and judging sends whole "
+            f"conversations there; set {section}.allow_external = true if that is wanted"
         )
     return url
 
 
-def _api_key(config: LlmJudgeConfig) -> str | None:
+def _api_key(config: LlmVotesConfig, section: str) -> str | None:
     if config.api_key_env is None:
         return None
     key = os.environ.get(config.api_key_env, "").strip()
     if not key:
-        raise ConfigError(f"judge.api_key_env: the variable {config.api_key_env} is not set")
+        raise ConfigError(f"{section}.api_key_env: the variable {config.api_key_env} is not set")
     return key
 
 

@@ -32,12 +32,13 @@ class LabelledNextState:
 
 def load_labelled(split: Split | None = None) -> list[LabelledNextState]:
     """Return the set, or one split of it, in the order of its file."""
-    labels = {row["id"]: row for row in _rows("labels.jsonl")}
-    items = [_item(row, labels[row["id"]]) for row in _rows("next_states.jsonl")]
+    labels = {row["id"]: row for row in rows_of("labels.jsonl")}
+    items = [_item(row, labels[row["id"]]) for row in rows_of("next_states.jsonl")]
     return [item for item in items if split is None or item.split == split]
 
 
-def _rows(name: str) -> list[Json]:
+def rows_of(name: str) -> list[Json]:
+    """Return the lines of one file of ``judge/data``."""
     text = (files("rejoinder.judge") / "data" / name).read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -47,16 +48,17 @@ def _item(row: Json, label: Json) -> LabelledNextState:
         id=row["id"],
         kind=row["kind"],
         language=row["language"],
-        context=tuple(_message(entry) for entry in row["context"]),
-        answer=_message(row["answer"]),
-        next_state=tuple(_message(entry) for entry in row["next_state"]),
+        context=tuple(message_of(entry) for entry in row["context"]),
+        answer=message_of(row["answer"]),
+        next_state=tuple(message_of(entry) for entry in row["next_state"]),
         labels=(label["reader_a"]["label"], label["reader_b"]["label"]),
         clear=label["clear"],
         split=label["split"],
     )
 
 
-def _message(entry: Json) -> Message:
+def message_of(entry: Json) -> Message:
+    """Return one message of an item."""
     return Message(
         role=entry["role"],
         content=entry["content"],

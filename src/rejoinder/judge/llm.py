@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rejoinder.config import LlmJudgeConfig
 from rejoinder.errors import ConfigError, JudgeError
+from rejoinder.judge.asking import Prompts, ask, build_completer
 from rejoinder.judge.base import JudgeSetting, fingerprint_of
-from rejoinder.judge.completion import CallFailed, Completer, PromptTooLong
+from rejoinder.judge.completion import CallFailed, Completer
 from rejoinder.judge.parsing import parse_vote
 from rejoinder.judge.prompts import RESPONSE_FORMAT, SYSTEM, judge_messages
 from rejoinder.judge.transcript import FORM
 from rejoinder.judge.voting import failed_vote, verdict
 from rejoinder.types import Judgement, Message, Vote
-
-_FEWEST_CHARS = 1000
-"""A prompt that does not fit is halved down to about this much conversation, and no further."""
-
-
-class _Prompts:
-    """The prompts of one judgement, by their budget of characters: its votes share them."""
-
-    def __init__(self, build: Callable[[int], list[Message]]) -> None:
-        self._build = build
-        self._made: dict[int, list[Message]] = {}
-        self._lock = asyncio.Lock()
-
-    async def within(self, budget: int) -> list[Message]:
-        """Return the prompt; it is built once, off the event loop."""
-        async with self._lock:
-            if budget not in self._made:
-                self._made[budget] = await asyncio.to_thread(self._build, budget)
-            return self._made[budget]
 
 
 class LlmJudge:
@@ -79,7 +61,7 @@ class LlmJudge:
 
     def _prompts(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
-    ) -> _Prompts:
+    ) -> Prompts:
         def build(budget: int) -> list[Message]:
             return judge_messages(
                 context,
@@ -90,22 +72,14 @@ class LlmJudge:
                 special_tokens=self._completer.special_tokens,
             )
 
-        return _Prompts(build)
+        return Prompts(build)
 
-    async def _vote(self, prompts: _Prompts) -> Vote:
-        budget = self._config.max_chars
-        while True:
-            messages = await prompts.within(budget)
-            try:
-                completion = await self._completer.complete(messages)
-            except PromptTooLong as error:
-                if budget // 2 < _FEWEST_CHARS:
-                    return failed_vote(error.code, error.detail)
-                budget //= 2
-            except CallFailed as error:
-                return failed_vote(error.code, error.detail)
-            else:
-                return parse_vote(completion.text, completion.finish_reason)
+    async def _vote(self, prompts: Prompts) -> Vote:
+        try:
+            completion = await ask(self._completer, prompts, self._config.max_chars)
+        except CallFailed as error:
+            return failed_vote(error.code, error.detail)
+        return parse_vote(completion.text, completion.finish_reason)
 
     async def check(self) -> None:
         """Ask for one vote on a made-up turn; see ``Judge.check``."""
@@ -131,25 +105,4 @@ def build(setting: JudgeSetting) -> LlmJudge:
     """
     config = setting.config
     assert isinstance(config, LlmJudgeConfig)
-    if config.base_url is not None:
-        from rejoinder.judge.endpoint import EndpointCompleter
-
-        return LlmJudge(config, EndpointCompleter(config))
-    _refuse_settings_of_endpoints(config)
-    from rejoinder.judge.embedded import EngineCompleter
-
-    return LlmJudge(config, EngineCompleter(setting, config))
-
-
-def _refuse_settings_of_endpoints(config: LlmJudgeConfig) -> None:
-    """Refuse settings that only a call to an endpoint would heed: another judge was meant."""
-    given = {
-        "model": config.model is not None,
-        "api_key_env": config.api_key_env is not None,
-        "structured": not config.structured,
-    }
-    if names := [f"judge.{name}" for name, is_given in given.items() if is_given]:
-        raise ConfigError(
-            f"without judge.base_url the engine's start weights judge, and {' and '.join(names)} "
-            "would have no effect; set judge.base_url to the endpoint, or remove the rest"
-        )
+    return LlmJudge(config, build_completer(setting, config, RESPONSE_FORMAT, "judge"))

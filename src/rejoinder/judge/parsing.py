@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 from rejoinder.judge.voting import failed_vote
-from rejoinder.types import FinishReason, Vote
+from rejoinder.types import FinishReason, Json, Vote
 
 _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\s*\{)?\s*([+\-−]?\s*[01])\s*\}", re.IGNORECASE)
 _MAX_REASON = 500
-_LONGEST = 8000
+LONGEST = 8000
 """Characters at the end of an output that are searched for the verdict."""
 
 
@@ -25,14 +26,14 @@ def parse_vote(text: str, finish_reason: str | None) -> Vote:
     """Return the vote in a judge's output, or a failed vote that says why there is none."""
     if finish_reason == FinishReason.LENGTH:
         return failed_vote("cut_off", "the judge reached max_tokens; raise judge.max_tokens")
-    answer = _after_thinking(text)
+    answer = after_thinking(text)
     if answer is None:
         return failed_vote("cut_off", "the judge ended inside its thinking")
-    answer = answer[-_LONGEST:]
+    answer = answer[-LONGEST:]
     return _json_vote(answer) or _boxed_vote(answer) or failed_vote("unparsable", answer[:200])
 
 
-def _after_thinking(text: str) -> str | None:
+def after_thinking(text: str) -> str | None:
     """Return what follows the last end of thinking; None if a thought is still open."""
     *_, rest = _THINK_CLOSE.split(text)
     return None if _THINK_OPEN.search(rest) else rest
@@ -40,8 +41,18 @@ def _after_thinking(text: str) -> str | None:
 
 def _json_vote(text: str) -> Vote | None:
     """Return the vote of the last well-formed object with a valid score."""
-    decoder = json.JSONDecoder()
     found: Vote | None = None
+    for value in json_objects(text):
+        score = _score(value.get("score"))
+        if score is not None:
+            reason = value.get("reason")
+            found = Vote(score, reason[:_MAX_REASON] if isinstance(reason, str) else "")
+    return found
+
+
+def json_objects(text: str) -> Iterator[Json]:
+    """Yield the well-formed JSON objects in a text, outermost ones only."""
+    decoder = json.JSONDecoder()
     position = 0
     while (position := text.find("{", position)) >= 0:
         try:
@@ -50,11 +61,7 @@ def _json_vote(text: str) -> Vote | None:
             position += 1
             continue
         position = end
-        score = _score(value.get("score"))
-        if score is not None:
-            reason = value.get("reason")
-            found = Vote(score, reason[:_MAX_REASON] if isinstance(reason, str) else "")
-    return found
+        yield value
 
 
 def _boxed_vote(text: str) -> Vote | None:

@@ -54,8 +54,9 @@ def judge_messages(
     context_messages: int,
     max_chars: int,
     special_tokens: Sequence[str] = (),
+    system: str = SYSTEM,
 ) -> list[Message]:
-    """Return the system and user message for one vote.
+    """Return the system and user message for one vote; ``system`` says what it is about.
 
     Half of ``max_chars`` goes to the next state, a quarter each to answer and context.
     """
@@ -68,4 +69,4 @@ def judge_messages(
         f"{title}\n{json_lines(messages, budget, special_tokens)}"
         for title, messages, budget in blocks
     )
-    return [Message("system", SYSTEM), Message("user", f"{text}\n\nYour JSON object:")]
+    return [Message("system", system), Message("user", f"{text}\n\nYour JSON object:")]

@@ -67,10 +67,7 @@ class Views:
 
     def __init__(self, tokenizer: ModelTokenizer) -> None:
         self._tokenizer = tokenizer
-        self._special = [
-            tokenizer.decode([id_], skip_special_tokens=False)
-            for id_ in sorted(tokenizer.special_ids)
-        ]
+        self._special = tokenizer.special_texts
         examples = "".join(
             f"{_line(role, text)}{_TAIL} {label}\n\n" for role, text, label in _EXAMPLES
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from rejoinder.config import (
     CallableJudgeConfig,
     Config,
+    LlmHintsConfig,
     LlmJudgeConfig,
     PluginJudgeConfig,
     ScriptedEngineConfig,
@@ -108,6 +109,14 @@ def _judge(config: Config) -> Iterator[str]:
             yield f"judge.name: no installed package offers the judge {judge.name!r}"
 
 
+def _hints(config: Config) -> Iterator[str]:
+    hints = config.hints
+    if isinstance(hints, LlmHintsConfig) and hints.base_url is not None:
+        from rejoinder.judge.endpoint import EndpointCompleter
+
+        yield from _refusal(lambda: EndpointCompleter(hints, section="hints"))
+
+
 def _trainer(config: Config) -> Iterator[str]:
     from rejoinder.algorithms.registry import build_algorithm
     from rejoinder.trainer.checks import training_faults
@@ -166,6 +175,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
     _model,
     _journal,
     _judge,
+    _hints,
     _trainer,
     _evaluation,
 )

@@ -59,6 +59,11 @@ class ModelTokenizer:
         return frozenset(id_ for id_, token in added.items() if token.special)
 
     @cached_property
+    def special_texts(self) -> tuple[str, ...]:
+        """The texts that become special ids, in the order of their ids."""
+        return tuple(self.decode([id_], skip_special_tokens=False) for id_ in sorted(self.special_ids))
+
+    @cached_property
     def hash(self) -> str:
         """Hash of vocabulary and special tokens: equal exactly where ids mean the same."""
         digest = hashlib.sha256()

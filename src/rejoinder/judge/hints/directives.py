@@ -1,0 +1,232 @@
+"""What a person says about the manner of an answer, turned into an instruction.
+
+Sentence by sentence: praise and new tasks say nothing of it; an instruction is taken as it stands,
+and a wish or a request is made one; a complaint becomes the sentence that the phrasebook has for
+what is meant, or else is quoted. Nothing passes that would leak (``leak.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rejoinder.judge.hints.cleaning import MAX_CHARS, MAX_SENTENCES, MIN_CHARS, is_prose
+from rejoinder.judge.hints.leak import leaked_words
+from rejoinder.judge.hints.phrasebook import Topic, phrasebook
+from rejoinder.judge.hints.words import manner_stems, sentences_of, stem, words_of
+
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
+_SPEECH = re.compile(r"[\"“”]([^\"“”]*)[\"“”]")
+_LONGEST_TERM = 2
+"""Words in quotation marks that may still be a term and not somebody's speech."""
+_CONTRAST = re.compile(
+    r"[,;]?\s+(?:but|however|though|although|only that|except that)\b,?\s+|;\s+|\s+[–—-]+\s+"
+)
+_CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\s+")
+_TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
+_END = re.compile(r"[\s.,;:!?…]+$")
+_QUESTION = re.compile(r"\?[\"”’)]*$")
+_PLEASE = re.compile(r"please\b.*|.*\bplease(?:,.*)?")
+_STATEMENT = re.compile(r"\b(?:is|are|was|were|has|have|that's|it's|looks?|makes?)\b")
+"""A clause with one of these says how something is and asks for nothing."""
+_FEWEST_WORDS = 2
+_FRAGMENT_WORDS = range(3, 10)
+"""Words that a fragment has: with fewer, the phrasebook says it better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One sentence of a hint."""
+
+    text: str
+    topics: frozenset[str]
+    """Names of what it means, so that nothing is said twice."""
+    own: bool = True
+    """In the person's own words, which say it better than the phrasebook's."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found in a person's words."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
+    """Words that kept sentences from becoming instructions."""
+    too_long: bool = False
+    """An instruction was left out because it alone is longer than a hint may be."""
+
+    def hint(self) -> str:
+        """Return one hint of what fits, in the order it was said; empty if there is nothing."""
+        hint, covered, count = "", set[str](), 0
+        said = set[str]().union(*(one.topics for one in self.instructions if one.own))
+        for one in self.instructions:
+            if one.topics and (one.topics <= covered or (not one.own and one.topics <= said)):
+                continue
+            sentences = len(sentences_of(one.text))
+            longer = f"{hint} {one.text}".strip()
+            if len(longer) <= MAX_CHARS and count + sentences <= MAX_SENTENCES:
+                hint, covered, count = longer, covered | one.topics, count + sentences
+        return hint
+
+
+def read_directives(words: str, known: frozenset[str]) -> Findings:
+    """Return what a person's words say about the manner of an answer.
+
+    Args:
+        words: what the person said, neutralised; line breaks kept.
+        known: stems of the conversation before; see ``leak.known_before``.
+    """
+    findings = Findings()
+    sentences = list(_spoken_sentences(words))
+    reader = _Reader(known, findings, pleased=any(map(_is_praise, sentences)))
+    for sentence in sentences:
+        for part in _CONTRAST.split(sentence):
+            for one in reader.read(part):
+                if one.text not in [other.text for other in findings.instructions]:
+                    findings.instructions.append(one)
+    return findings
+
+
+def _spoken_sentences(words: str) -> Iterator[str]:
+    """Yield sentences without what the person only shows: code, quoted mail, somebody's speech."""
+    text = _QUOTED_LINE.sub("", _CODE_BLOCK.sub(" ", words))
+    text = _SPEECH.sub(lambda m: m[0] if len(m[1].split()) <= _LONGEST_TERM else "", text)
+    return (sentence for sentence in sentences_of(text) if words_of(sentence))
+
+
+def _is_praise(sentence: str) -> bool:
+    """Whether a sentence is content with the answer, or asks for more of the same."""
+    text, book = _low(sentence), phrasebook()
+    if book.more_of_it.search(text):
+        return True
+    wants_change = book.wants_change.search(book.not_too.sub(" ", text))
+    return book.praise.search(text) is not None and not wants_change
+
+
+class _Reader:
+    """Reads sentences of one reply, one by one."""
+
+    def __init__(self, known: frozenset[str], findings: Findings, *, pleased: bool) -> None:
+        """``pleased``: something in the reply is praise, and "no lists" may be so too."""
+        self._known = known
+        self._findings = findings
+        self._pleased = pleased
+        self._book = phrasebook()
+
+    def read(self, sentence: str) -> list[Instruction]:
+        """Return the instructions in one sentence, or in a part of one that stands alone."""
+        if _is_praise(sentence):
+            return []
+        text = self._book.not_too.sub(" ", _low(sentence))
+        if self._pleased and not self._book.wants_change.search(text):
+            if self._as_instruction(self._core(sentence), asks=False, fragments=False) is None:
+                return []
+        topics = self._topics(text)
+        points_back = self._book.back_reference.search(text) is not None
+        if not (topics and points_back):
+            if own := self._own_words(sentence, fragments=True):
+                return [own]
+            clauses = _CLAUSE.split(sentence)
+            found = [self._own_words(clause, fragments=not topics) for clause in clauses]
+            if not found[0] and self._is_new_task(clauses[0]):
+                return []
+            if any(found):
+                return [one for one in found if one]
+        if topics:
+            return [Instruction(topic.say, frozenset({topic.name}), own=False) for topic in topics]
+        quoted = self._complaint(sentence, text)
+        return [quoted] if quoted else []
+
+    def _topics(self, text: str) -> list[Topic]:
+        complains = self._book.complaint.search(text) is not None
+        found = [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
+        return [topic for topic in found if not topic.general] or found[:1]
+
+    def _is_new_task(self, clause: str) -> bool:
+        core = self._core(clause)
+        asks = self._as_instruction(core, asks=False, fragments=False)
+        made = core if asks is None else asks
+        task = self._book.task.match(made.lower())
+        return task is not None and bool(leaked_words(made, self._known))
+
+    def _own_words(self, sentence: str, *, fragments: bool) -> Instruction | None:
+        """Return the sentence as an instruction, if it is one that stands alone."""
+        asks = _QUESTION.search(sentence) is not None and not _TAG.search(sentence)
+        core = self._core(sentence)
+        made = self._as_instruction(core, asks=asks, fragments=fragments)
+        if made is None or len(words_of(made)) < _FEWEST_WORDS:
+            return None
+        low = made.lower()
+        meant = [topic.name for topic in self._book.topics if topic.matches(low, complains=True)]
+        return self._accepted(made, frozenset(meant))
+
+    def _core(self, sentence: str) -> str:
+        """Return the sentence without openers, *next time* and a tag such as *ok?* at its end."""
+        core = sentence.strip().replace("’", "'")
+        before = None
+        while before != core:
+            before = core
+            for pattern in (self._book.opener, self._book.lasting):
+                if match := pattern.match(core.lower()):
+                    core = core[match.end() :]
+        core = _END.sub("", _TAG.sub("", core))
+        if match := self._book.reason.search(core.lower()):
+            core = core[: match.start()]
+        if match := self._book.lasting_end.search(core.lower()):
+            core = core[: match.start()]
+        return core
+
+    def _as_instruction(self, core: str, *, asks: bool, fragments: bool) -> str | None:
+        low = core.lower()
+        for pattern, made in self._book.rewrites:
+            if match := pattern.fullmatch(low):
+                said = re.sub(r"\\(\d)", lambda m: core[slice(*match.span(int(m[1])))], made)
+                # A request made plain must be an instruction itself: "Can you swim?" is none.
+                plain = made == r"\1"
+                return said if not plain or self._book.instruction.match(said.lower()) else None
+        if asks:
+            return None
+        if self._book.instruction.match(low):
+            return core
+        is_fragment = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
+        is_fragment = is_fragment and not _STATEMENT.search(low)
+        if fragments and is_fragment and len(words_of(core)) in _FRAGMENT_WORDS:
+            return core
+        return None
+
+    def _complaint(self, sentence: str, text: str) -> Instruction | None:
+        """Return the complaint as a quotation, if it is one about manner."""
+        if not self._book.complaint.search(text) or _QUESTION.search(sentence):
+            return None
+        said = _END.sub("", sentence.strip()).replace('"', "'")
+        if not self._is_about_manner(said):
+            return None
+        made = f'The person complained: "{_capital(said)}." Avoid that'
+        return self._accepted(made, frozenset())
+
+    def _accepted(self, made: str, topics: frozenset[str]) -> Instruction | None:
+        """Return an instruction that is prose about manner, leaks nothing and is not too long."""
+        text = f"{_capital(made)}."
+        if not self._is_about_manner(made) or self._book.new_task.search(made.lower()):
+            return None
+        if leaked := leaked_words(made, self._known):
+            self._findings.leaked.extend(leaked)
+            return None
+        if len(text) > MAX_CHARS:
+            self._findings.too_long = True
+            return None
+        return Instruction(text, topics) if is_prose(text) and len(text) >= MIN_CHARS else None
+
+    @staticmethod
+    def _is_about_manner(text: str) -> bool:
+        return any(stem(word) in manner_stems() for word in words_of(text))
+
+
+def _low(text: str) -> str:
+    return text.lower().replace("’", "'")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

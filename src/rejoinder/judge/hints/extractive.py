@@ -1,0 +1,79 @@
+"""The extractive hint judge: the person's own directive, turned into an instruction. No model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from rejoinder.chat.client_context import own_words
+from rejoinder.judge.base import fingerprint_of
+from rejoinder.judge.hints.base import HintFate, Hinting
+from rejoinder.judge.hints.cleaning import MAX_CHARS, clean
+from rejoinder.judge.hints.directives import read_directives
+from rejoinder.judge.hints.leak import known_before
+from rejoinder.judge.hints.phrasebook import source
+from rejoinder.judge.hints.words import manner_stems, plain_stems
+from rejoinder.judge.untrusted import neutralise, shorten
+from rejoinder.types import Message
+
+_FORM = 1
+"""Part of the fingerprint; raised whenever the code gives other hints for the same words."""
+_LONGEST_READ = 4000
+"""Characters of a message that are read; what a person says of an answer is short."""
+
+
+class ExtractiveHintJudge:
+    """Reads the users' messages of the next state and nothing else of it (rule 6).
+
+    It gives at most one hint. See ``HintJudge``.
+    """
+
+    def __init__(self, special_tokens: Sequence[str] = ()) -> None:
+        """``special_tokens``: texts that the teacher's tokenizer turns into control ids."""
+        self._special_tokens = tuple(special_tokens)
+        self._fingerprint = fingerprint_of(
+            "hints-extractive",
+            form=_FORM,
+            phrases=source(),
+            plain=sorted(plain_stems()),
+            manner=sorted(manner_stems()),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """See ``HintJudge.fingerprint``."""
+        return self._fingerprint
+
+    async def hints(
+        self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
+    ) -> Hinting:
+        """See ``HintJudge.hints``."""
+        return await asyncio.to_thread(self._hints, context, answer, next_state)
+
+    def _hints(
+        self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
+    ) -> Hinting:
+        started = time.monotonic()
+        said = [own_words(message) for message in next_state if message.role == "user"]
+        words = "\n".join(
+            neutralise(shorten(text, _LONGEST_READ), self._special_tokens) for text in said
+        )
+        findings = read_directives(words, known_before(context, answer))
+        hint = clean(findings.hint(), self._special_tokens)
+        seconds = time.monotonic() - started
+        if hint:
+            return Hinting((hint,), seconds=seconds)
+        if findings.leaked:
+            detail = f"only the next state knows: {', '.join(dict.fromkeys(findings.leaked))}"
+            return Hinting((), HintFate.LEAK, detail[:MAX_CHARS], seconds)
+        if findings.too_long:
+            detail = f"the instruction is longer than {MAX_CHARS} characters"
+            return Hinting((), HintFate.BAD_LENGTH, detail, seconds)
+        return Hinting((), HintFate.NOTHING_SAID, "no words about manner", seconds)
+
+    async def check(self) -> None:
+        """Nothing to try: it calls nobody."""
+
+    async def close(self) -> None:
+        """Nothing to release."""

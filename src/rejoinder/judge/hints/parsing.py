@@ -1,0 +1,53 @@
+"""Reading a vote on hints out of what a language model wrote. Only its own output is parsed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rejoinder.judge.parsing import LONGEST, after_thinking, json_objects
+from rejoinder.judge.voting import failed_vote
+from rejoinder.types import FinishReason
+
+_WORDS = {"true": True, "yes": True, "accept": True, "false": False, "no": False, "reject": False}
+
+
+@dataclass(frozen=True, slots=True)
+class HintVote:
+    """One call: a hint, a rejection, or the reason there is neither."""
+
+    accepts: bool | None
+    """None for a failed vote."""
+    text: str = ""
+    """The hint of a vote that accepts, the reason of one that failed. Untrusted text."""
+
+
+def failed_hint_vote(code: str, detail: str = "") -> HintVote:
+    """Return a failed vote; ``code`` is short and countable, ``detail`` is for people."""
+    return HintVote(None, failed_vote(code, detail).reason)
+
+
+def parse_hint_vote(text: str, finish_reason: str | None) -> HintVote:
+    """Return the vote in an output: its last well-formed object that accepts or rejects."""
+    if finish_reason == FinishReason.LENGTH:
+        return failed_hint_vote("cut_off", "the judge reached max_tokens; raise hints.max_tokens")
+    answer = after_thinking(text)
+    if answer is None:
+        return failed_hint_vote("cut_off", "the judge ended inside its thinking")
+    answer = answer[-LONGEST:]
+    found = failed_hint_vote("unparsable", answer[:200])
+    for value in json_objects(answer):
+        accepts = _boolean(value.get("accept"))
+        hint = value.get("hint")
+        if accepts is False:
+            found = HintVote(False)
+        elif accepts and isinstance(hint, str) and hint.strip():
+            found = HintVote(True, hint)
+        elif accepts:
+            found = failed_hint_vote("no_hint", "accepted without saying anything")
+    return found
+
+
+def _boolean(value: object) -> bool | None:
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().lower())
+    return value if isinstance(value, bool) else None

@@ -1,0 +1,103 @@
+"""How people say how an answer should have been: ``data/directives.toml``, compiled."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One thing that people mean, and the sentence that says it."""
+
+    name: str
+    say: str
+    says: re.Pattern[str] | None
+    """Enough alone."""
+    about: re.Pattern[str] | None
+    """Enough beside a complaint."""
+    unless: re.Pattern[str] | None
+    """Takes both back."""
+    general: bool
+    """Holds whatever else is wrong with an answer, so that it is said only beside nothing else."""
+
+    def matches(self, text: str, *, complains: bool) -> bool:
+        """Whether a sentence in lower case means this."""
+        if self.unless is not None and self.unless.search(text):
+            return False
+        if self.says is not None and self.says.search(text):
+            return True
+        return complains and self.about is not None and self.about.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Phrasebook:
+    """All patterns; the file says what each is for."""
+
+    topics: tuple[Topic, ...]
+    rewrites: tuple[tuple[re.Pattern[str], str], ...]
+    instruction: re.Pattern[str]
+    fragment: re.Pattern[str]
+    task: re.Pattern[str]
+    reason: re.Pattern[str]
+    opener: re.Pattern[str]
+    lasting: re.Pattern[str]
+    lasting_end: re.Pattern[str]
+    praise: re.Pattern[str]
+    more_of_it: re.Pattern[str]
+    not_too: re.Pattern[str]
+    wants_change: re.Pattern[str]
+    complaint: re.Pattern[str]
+    back_reference: re.Pattern[str]
+    new_task: re.Pattern[str]
+
+
+@cache
+def source() -> str:
+    """Return the file's text, for fingerprints."""
+    return (files("rejoinder.judge.hints") / "data" / "directives.toml").read_text("utf-8")
+
+
+@cache
+def phrasebook() -> Phrasebook:
+    """Return the patterns, read once."""
+    data = tomllib.loads(source())
+    lasting = "|".join(data["lasting"])
+    opener = _words(data["openers"])
+    leading = _words(data["leading"])
+    names = ("praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference")
+    names += ("new_task", "reason")
+    patterns = {name: _any_of(data[name]) for name in names}
+    return Phrasebook(
+        topics=tuple(_topic(entry) for entry in data["topic"]),
+        rewrites=tuple((re.compile(pattern), made) for pattern, made in data["rewrites"]),
+        instruction=re.compile(rf"(?:please |just |do |let's )*{_words(data['imperatives'])}\b"),
+        task=re.compile(rf"(?:please |just )*{_words(data['task_verbs'])}\b"),
+        fragment=re.compile(rf"(?:please |just )*{_words(data['fragments'])}\b"),
+        opener=re.compile(rf"(?:{opener}(?: {opener})*\s*[,.!:…]+\s*|{leading},?\s+)"),
+        lasting=re.compile(rf"(?:{lasting}),?\s+"),
+        lasting_end=re.compile(rf",?\s+(?:{lasting})(?=[.!]*$)"),
+        **patterns,
+    )
+
+
+def _topic(entry: dict[str, Any]) -> Topic:
+    patterns = {
+        key: _any_of(entry[key]) if key in entry else None for key in ("says", "about", "unless")
+    }
+    return Topic(entry["name"], entry["say"], **patterns, general=entry.get("general", False))
+
+
+def _any_of(patterns: str | list[str]) -> re.Pattern[str]:
+    """Compile one pattern as it is, and a list as alternatives that are whole words each."""
+    if isinstance(patterns, str):
+        return re.compile(patterns)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)")
+
+
+def _words(text: str) -> str:
+    return f"(?:{'|'.join(map(re.escape, text.split()))})"
