@@ -37,7 +37,11 @@ max_running = 4
 [judge]
 kind = "likelihood"
 
+[hints]
+kind = "extractive"
+
 [trainer]
+algorithm = "combine"
 batch_size = 2
 checkpoint_every = 1
 threads = 1
@@ -45,7 +49,7 @@ threads = 1
 ANSWER_TOKENS = 24
 EXCHANGES = (
     ("Name a colour.", "Thank you, that is exactly what I wanted!"),
-    ("What is a river?", "No, that is wrong. You did not answer my question."),
+    ("What is a river?", "No, that is not good. Please answer in one short sentence."),
     ("Who wrote Hamlet?", "Perfect, thanks a lot, very helpful!"),
 )
 LEARN_S = 150.0
@@ -166,6 +170,14 @@ def test_the_embedded_judge_scored_the_replies(talked: Talked) -> None:
     )
     scores = rows(talked, "SELECT score FROM verdicts WHERE source != 'feedback'")
     assert all(score in (-1, 0, 1, None) for (score,) in scores)
+
+
+def test_a_wish_became_a_hint_and_taught(talked: Talked) -> None:
+    assert any("one short sentence" in text for (text,) in rows(talked, "SELECT text FROM hints"))
+    metrics = [json.loads(found) for (found,) in rows(talked, "SELECT metrics FROM steps")]
+    assert sum(step["hints"] for step in metrics) >= 1
+    assert not any(step["hints_dropped"] for step in metrics)
+    assert any(step["hinted_fraction"] > 0 for step in metrics)
 
 
 def test_every_answer_a_client_got_is_in_the_journal(talked: Talked) -> None:

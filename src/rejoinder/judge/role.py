@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 
 import structlog
 
 from rejoinder.algorithms.registry import build_algorithm
-from rejoinder.config import Config, JudgeConfig, LlmJudgeConfig
+from rejoinder.config import Config, HintsConfig, JudgeConfig, LlmVotesConfig
 from rejoinder.engine.base import Engine
 from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
@@ -16,6 +17,8 @@ from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import Judge, JudgeSetting
 from rejoinder.judge.endpoint import external_places
 from rejoinder.judge.factory import build_judge
+from rejoinder.judge.hints.base import HintJudge
+from rejoinder.judge.hints.factory import build_hint_judge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
@@ -47,30 +50,43 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     engine = connect_engine(config)
-    judge = build_judge(judge_setting(config, engine))
-    limits = judging_limits(config.judge)
-    rule, external = build_algorithm(config.trainer), external_places(config.judge)
-    loop = JudgeLoop(journal, judge, rule, limits, external)
+    setting, rule = judge_setting(config, engine), build_algorithm(config.trainer)
+    judge = build_judge(setting)
+    hints = build_hint_judge(setting, config.hints) if rule.needs_hints else None
+    judges = (judge,) if hints is None else (judge, hints)
+    used = (config.judge,) if hints is None else (config.judge, config.hints)
+    loop = JudgeLoop(journal, judge, rule, judging_limits(config), external_places(*used), hints)
     try:
-        await _until_ready(judge, loop, stop)
+        await _until_ready(judges, loop, stop)
         if not stop.is_set():
             await loop.run(stop)
     finally:
-        await judge.close()
+        for one in judges:
+            await one.close()
         await engine.close()
 
 
-def judging_limits(config: JudgeConfig) -> LoopLimits:
+def judging_limits(config: Config) -> LoopLimits:
     """Return the loop's limits: ``timeout_s`` is one call's, a judgement may take several."""
-    calls = config.votes if isinstance(config, LlmJudgeConfig) else 1
-    return LoopLimits(config.concurrency, calls * config.timeout_s, config.attempts)
+    judge, hints = config.judge, config.hints
+    deadline_s = _calls(judge) * judge.timeout_s
+    if isinstance(hints, LlmVotesConfig):
+        deadline_s = max(deadline_s, _calls(hints) * hints.timeout_s)
+    return LoopLimits(judge.concurrency, deadline_s, judge.attempts)
 
 
-async def _until_ready(judge: Judge, loop: JudgeLoop, stop: asyncio.Event) -> None:
-    """Wait for what the judge calls; a judge that cannot work raises at once."""
+def _calls(config: JudgeConfig | HintsConfig) -> int:
+    return config.votes if isinstance(config, LlmVotesConfig) else 1
+
+
+async def _until_ready(
+    judges: Sequence[Judge | HintJudge], loop: JudgeLoop, stop: asyncio.Event
+) -> None:
+    """Wait for what the judges call; one that cannot work raises at once."""
     while not stop.is_set():
         try:
-            await judge.check()
+            for judge in judges:
+                await judge.check()
         except (EngineError, JudgeError) as error:
             loop.report_start("waiting", str(error))
         except RejoinderError as error:

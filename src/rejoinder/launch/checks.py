@@ -123,7 +123,14 @@ def _trainer(config: Config) -> Iterator[str]:
     from rejoinder.trainer.trackers import missing_packages
 
     trainer = config.trainer
-    yield from _refusal(lambda: build_algorithm(trainer))
+    try:
+        if build_algorithm(trainer).needs_hints and config.hints.kind == "off":
+            yield (
+                f"trainer.algorithm = {trainer.algorithm!r} learns from hints, and hints.kind is "
+                "'off': set it to 'extractive' or 'llm', or trainer.algorithm to 'binary'"
+            )
+    except RejoinderError as error:
+        yield str(error)
     yield from training_faults(trainer)
     yield from missing_packages(trainer.trackers)
 

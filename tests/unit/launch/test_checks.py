@@ -26,6 +26,10 @@ from rejoinder.launch.checks import faults, refuse_faults
 
 BAD = {
     "scripted engine": (Config(engine=ScriptedEngineConfig()), "engine.kind = 'scripted'"),
+    "hints for nobody to draw": (
+        Config(trainer=TrainerConfig(algorithm="combine")),
+        "trainer.algorithm = 'combine' learns from hints, and hints.kind is 'off'",
+    ),
     "one port twice": (
         Config(gateway=GatewayConfig(port=9000), engine=TorchEngineConfig(port=9000)),
         "gateway.port and engine.port are both 9000",
