@@ -160,6 +160,22 @@ def test_prompts_of_people_without_an_end_leave_a_part_of_each_step_to_judges(sc
     assert judge.computed >= judge.goal
 
 
+def test_while_a_token_is_waited_for_prompts_of_people_and_judges_take_turns(
+    scheduler: Scheduler,
+):
+    answering = _generation([1])
+    person, judge = _generation([2] * 120), _scoring([3] * 60, priority=10)
+    _start(scheduler, answering, person, judge)
+    steps = []
+    for _ in range(8):
+        steps.append(_step(scheduler))
+        answering.ids.append(7)  # the token that the step sampled
+    assert all(step[answering] == 1 for step in steps)
+    assert not any(person in step and judge in step for step in steps)
+    assert sum(judge in step for step in steps) == 2
+    assert sum(person in step for step in steps) == 6
+
+
 def test_a_prompt_starts_again_only_once_however_often_weights_change(scheduler: Scheduler):
     """Guards against long prompts that are never through while updates are frequent. The version
     that computed all of it answers; from its first token on it follows updates as any other."""

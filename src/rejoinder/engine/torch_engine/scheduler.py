@@ -15,6 +15,8 @@ from rejoinder.errors import EngineBusy, EngineError, EngineTimeout
 
 PEOPLE = 0
 """Requests of this priority (or lower numbers) have somebody waiting for the next token."""
+_PATIENT_STEPS = 4
+"""Of so many steps with prompts of people, one is left to those of judges."""
 _WORTH_WAITING = 32
 """Shared prompt tokens for which a sequence waits until another one has computed them."""
 
@@ -64,6 +66,8 @@ class Scheduler:
         self._max_people = min(max_running, slots.size - self._reserved)
         self._max_background = max(1, self._max_people - (self._max_people + 3) // 4)
         self._max_waiting = max_waiting
+        self._passed_over = 0
+        """Steps in which background prompts had to wait for people's."""
         self.pace = Pace(prefill_chunk)
         self._waiting: list[Sequence] = []
         self._arrivals = 0
@@ -178,6 +182,8 @@ class Scheduler:
         background = max(1, most // 4) if people else most
         need = {one: one.goal - one.computed for one in self.running if one.goal - one.computed > 1}
         shares = dict.fromkeys(need, 0)
+        if waiting:
+            need = self._whose_turn_it_is(need)
         oldest = next(iter(need), None)
         order = sorted(need, key=lambda one: (one.request.priority, need[one], one.order))
         turns = [(one, left) for one in order]
@@ -194,6 +200,20 @@ class Scheduler:
             shares[one] += count
             left -= count
         return shares
+
+    def _whose_turn_it_is(self, need: dict[Sequence, int]) -> dict[Sequence, int]:
+        """Leave prompts of people or of the background, where there are both.
+
+        Judges use other weights: they cost a pass of their own, and both together in one step would
+        be felt by whoever waits for the next token.
+        """
+        background = {one for one in need if _is_background(one)}
+        if not background or len(background) == len(need):
+            self._passed_over = 0
+            return need
+        self._passed_over = (self._passed_over + 1) % _PATIENT_STEPS
+        is_theirs = self._passed_over == 0
+        return {one: count for one, count in need.items() if (one in background) is is_theirs}
 
     def switch(self, policy: str, weights: Weights) -> None:
         """Let the sequences that follow the live version go on with new weights.
