@@ -10,10 +10,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import HintChoice
+from rejoinder.errors import ConfigError
 from rejoinder.models.logprobs import chunked_logprobs, chunked_top
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import MicroBatch, pack
@@ -22,6 +25,8 @@ from rejoinder.trainer.model import TrainModel
 
 _COMPARED = 4
 """Most likely tokens that hints are chosen by, where the loss does not name a number itself."""
+_PROBES = (([1, 5, 9], [2, 7, 3]), ([4, 8], [6, 1, 2, 5]))
+"""Ids of two short turns; every vocabulary has them."""
 
 
 class Teacher:
@@ -119,6 +124,42 @@ class Teacher:
         self, model: TrainModel, hidden: Tensor, temperature: Tensor, count: int
     ) -> Tensor:
         return chunked_top(hidden, model.head, temperature, count, self._chunk)
+
+
+@torch.no_grad()
+def self_test(teacher: Teacher, model: TrainModel, tolerance: float) -> None:
+    """Prove that with the same weights and an empty hint teacher and student say the same (rule 8).
+
+    Raises:
+        ConfigError: they differ at some token by more than ``tolerance``.
+    """
+    turns = [_probe(prompt, answer) for prompt, answer in _PROBES]
+    batch = pack(turns, model.device)
+    with model.evaluating():
+        hidden = model.hidden(batch)
+        ids, told = teacher.score(model, model, hidden, batch, turns)
+        own, _ = chunked_logprobs(hidden, model.head, ids, batch.temperature)
+    difference = float((told - own).abs().max())
+    if not difference <= tolerance:
+        raise ConfigError(
+            f"model.path: teacher and student differ by {difference:.2g} with the same weights and "
+            "no hint, so what hints teach could not be told from noise; choose a model of another "
+            "family, or trainer.algorithm = 'binary'"
+        )
+
+
+def _probe(prompt: list[int], answer: list[int]) -> SignalledTurn:
+    tokens = len(answer)
+    return SignalledTurn(
+        prompt_ids=prompt,
+        answer_ids=answer,
+        behaviour=[0.0] * tokens,
+        temperature=1.0,
+        signal=TokenSignal(np.zeros(tokens, np.float32), np.ones(tokens, np.bool_), 1.0),
+        weight=1.0 / tokens,
+        is_current=False,
+        teacher_prompts=(prompt,),
+    )
 
 
 def _positions(turns: Sequence[SignalledTurn], index: int) -> Tensor:

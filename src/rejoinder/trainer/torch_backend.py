@@ -25,10 +25,12 @@ from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, LossInputs, LossMetrics
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
 from rejoinder.trainer.optimizer import Optimizer
-from rejoinder.trainer.teacher import Teacher
+from rejoinder.trainer.teacher import Teacher, self_test
 from rejoinder.types import WeightsKind
 
 _CHECKPOINT = "training.safetensors"
+_FP32_DIFFERENCE, _BF16_DIFFERENCE = 1e-4, 0.1
+"""How far teacher and student may differ at a token where nothing differs but the packing."""
 
 
 class TorchBackend:
@@ -77,6 +79,10 @@ class TorchBackend:
             _load_checkpoint(checkpoint / _CHECKPOINT, model, optimizer, self._device)
         if self._needs_start_weights() and self._config.lora is None:
             self._reference = self._reference or load_frozen(self._base, self._dtype, self._device)
+        if self._teacher is not None:
+            with self._autocast():
+                tolerance = _FP32_DIFFERENCE if self.is_full_precision else _BF16_DIFFERENCE
+                self_test(self._teacher, model, tolerance)
         self._model, self._optimizer = model, optimizer
         self._totals = _Totals()
 

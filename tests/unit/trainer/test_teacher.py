@@ -13,7 +13,9 @@ from torch import Tensor
 
 from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import Config
+from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version
+from rejoinder.trainer import teacher
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.torch_backend import TorchBackend
 
@@ -92,7 +94,7 @@ def test_the_gradient_is_that_of_the_plain_formula(
     if lora is not None:
         assert any(grad.abs().sum() > 0 for grad in found.values())
         return
-    model, teacher = load_plain(model_path), load_plain(model_path)
+    model, informed = load_plain(model_path), load_plain(model_path)
     total = torch.zeros(())
     for turn, has_hint, reward in (
         (turns[0], True, 0.0), (turns[1], True, 1.0), (turns[2], False, turns[2]["reward"])
@@ -103,7 +105,7 @@ def test_the_gradient_is_that_of_the_plain_formula(
         if has_hint:
             with torch.no_grad():
                 told = all_logprobs(
-                    teacher, [*turn["prompt"], *HINT], turn["answer"], turn["temperature"]
+                    informed, [*turn["prompt"], *HINT], turn["answer"], turn["temperature"]
                 )
             terms = terms + plain_topk(student, told)
         total = total + terms.mean() / 3
@@ -139,6 +141,20 @@ def test_teacher_and_student_agree_at_each_token_when_nothing_differs(
     gradients(backend, [hinted(turn, 5, ((),)) for turn in turns])
     assert float(torch.cat(seen).max()) < 1e-4
     assert sum(map(len, seen)) == sum(len(turn["answer"]) for turn in turns)
+
+
+def test_a_model_whose_teacher_says_something_else_is_refused(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = teacher.Teacher.score
+
+    def off(*args: Any) -> tuple[Tensor, Tensor]:
+        ids, told = plain(*args)
+        return ids, told + 1e-3
+
+    monkeypatch.setattr(teacher.Teacher, "score", off)
+    with pytest.raises(ConfigError, match=r"teacher and student differ by 0\.001"):
+        start(make_config())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,12 +219,12 @@ def test_sampled_tokens_become_likelier_where_the_teacher_finds_them_so(
 
 
 @torch.no_grad()
-def distance(student: Any, teacher: Any, turns: Sequence[dict[str, Any]]) -> float:
+def distance(student: Any, informed: Any, turns: Sequence[dict[str, Any]]) -> float:
     """Mean |l_T - l| over the student's four likeliest tokens and the sampled one."""
     found = []
     for turn in turns:
         own = all_logprobs(student, turn["prompt"], turn["answer"], turn["temperature"])
-        told = all_logprobs(teacher, [*turn["prompt"], *HINT], turn["answer"], turn["temperature"])
+        told = all_logprobs(informed, [*turn["prompt"], *HINT], turn["answer"], turn["temperature"])
         likely = own.topk(4, dim=-1).indices
         found.append((told - own).gather(-1, likely).abs().mean())
     return float(torch.stack(found).mean())
