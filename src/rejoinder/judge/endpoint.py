@@ -174,9 +174,7 @@ def _checked_url(config: LlmVotesConfig, section: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError(f"{section}.base_url: {url!r} is not of the form http://host:port/v1")
     if parts.username or parts.password:
-        raise ConfigError(
-            f"{section}.base_url holds a user or password; use {section}.api_key_env"
-        )
+        raise ConfigError(f"{section}.base_url holds a user or password; use {section}.api_key_env")
     if not is_local(parts.hostname) and not config.allow_external:
         raise ConfigError(
             f"{section}.base_url: {parts.hostname} is not this machine, and judging sends whole "

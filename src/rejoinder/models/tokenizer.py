@@ -61,7 +61,9 @@ class ModelTokenizer:
     @cached_property
     def special_texts(self) -> tuple[str, ...]:
         """The texts that become special ids, in the order of their ids."""
-        return tuple(self.decode([id_], skip_special_tokens=False) for id_ in sorted(self.special_ids))
+        return tuple(
+            self.decode([id_], skip_special_tokens=False) for id_ in sorted(self.special_ids)
+        )
 
     @cached_property
     def hash(self) -> str:
