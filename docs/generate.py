@@ -94,7 +94,7 @@ def configuration_page() -> str:
         "",
         "Environment variables hold secrets and paths only: `REJOINDER_HOME` (data directory),",
         "`REJOINDER_CACHE` (converted models), `REJOINDER_API_KEYS` (`tenant:name:key`, comma",
-        "separated), and the variable that `judge.api_key_env` names.",
+        "separated), and the variables that `api_key_env` of `[judge]` and `[hints]` name.",
         "",
     ]
     for title, section in _sections(Config, ""):

@@ -198,11 +198,13 @@ class _Reader:
             return None
         if self._book.instruction.match(low):
             return core
-        is_fragment = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
-        is_fragment = is_fragment and not _STATEMENT.search(low)
-        if fragments and is_fragment and len(words_of(core)) in _FRAGMENT_WORDS:
-            return core
-        return None
+        return core if fragments and self._is_fragment(low) else None
+
+    def _is_fragment(self, low: str) -> bool:
+        """Whether a text without a verb asks for something: "whole sentences, please"."""
+        begins = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
+        states = _STATEMENT.search(low)
+        return bool(begins and not states) and len(words_of(low)) in _FRAGMENT_WORDS
 
     def _complaint(self, sentence: str, text: str) -> Instruction | None:
         """Return the complaint as a quotation, if it is one about manner."""
