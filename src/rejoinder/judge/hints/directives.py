@@ -148,7 +148,8 @@ class _Reader:
         return self._as_instruction(self._core(sentence), asks=False, fragments=False) is None
 
     def _topics(self, text: str) -> list[Topic]:
-        complains = self._book.complaint.search(text) is not None
+        objects = self._book.complaint.search(text) is not None
+        complains = objects and not self._book.open_question.search(text)
         found = [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
         return [topic for topic in found if not topic.general] or found[:1]
 

@@ -80,6 +80,15 @@ async def test_a_complaint_about_manner_becomes_the_instruction_that_it_means(
     assert await hint_of(said) == hint
 
 
+async def test_regression_a_comparison_is_not_read_as_a_wish_for_more() -> None:
+    assert await hint_of("I said quick. This is longer than the play.") == "Keep it much shorter."
+
+
+async def test_regression_a_question_with_a_word_of_form_in_it_objects_to_nothing() -> None:
+    hinting = await hinted("So where should I keep it, if not in the code?")
+    assert hinting.why is HintFate.NOTHING_SAID
+
+
 async def test_a_complaint_that_the_phrasebook_does_not_know_is_quoted() -> None:
     hint = await hint_of("I really dislike this layout.")
     assert hint == 'The person complained: "I really dislike this layout." Avoid that.'
