@@ -92,7 +92,6 @@ async def measure_all(arguments: argparse.Namespace) -> dict:
     for name in arguments.judges.split(","):
         print(f"{name}: {len(items)} next states", file=sys.stderr)
         async with hint_judge(name, arguments) as judge:
-            await judge.check()
             report[name] = await measure(judge, items)
             if name == "extractive":
                 report[name]["other_set"] = await measure_others(judge, others[: arguments.limit])
