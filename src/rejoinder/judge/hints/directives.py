@@ -102,10 +102,17 @@ def _spoken_sentences(words: str) -> Iterator[str]:
 def _is_praise(sentence: str) -> bool:
     """Whether a sentence is content with the answer, or asks for more of the same."""
     text, book = _low(sentence), phrasebook()
+    if _QUESTION.search(text):
+        return False
     if book.more_of_it.search(text):
         return True
     wants_change = book.wants_change.search(book.not_too.sub(" ", text))
     return book.praise.search(text) is not None and not wants_change
+
+
+def _asks(sentence: str) -> bool:
+    """Whether a sentence is a question; "no lists, ok?" is none."""
+    return _QUESTION.search(sentence) is not None and _TAG.search(sentence) is None
 
 
 class _Reader:
@@ -121,6 +128,8 @@ class _Reader:
     def read(self, sentence: str) -> list[Instruction]:
         """Return the instructions in one sentence, or in a part of one that stands alone."""
         if _is_praise(sentence) or (self._pleased and self._is_approval(sentence)):
+            return []
+        if _asks(sentence) and not self._book.about_the_answer.search(_low(sentence)):
             return []
         text = self._book.not_too.sub(" ", _low(sentence))
         topics = self._topics(text)
@@ -148,8 +157,7 @@ class _Reader:
         return self._as_instruction(self._core(sentence), asks=False, fragments=False) is None
 
     def _topics(self, text: str) -> list[Topic]:
-        objects = self._book.complaint.search(text) is not None
-        complains = objects and not self._book.open_question.search(text)
+        complains = self._book.complaint.search(text) is not None
         found = [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
         return [topic for topic in found if not topic.general] or found[:1]
 
@@ -157,14 +165,15 @@ class _Reader:
         core = self._core(clause)
         asks = self._as_instruction(core, asks=False, fragments=False)
         made = core if asks is None else asks
-        task = self._book.task.match(_low(made))
-        return task is not None and bool(leaked_words(made, self._known))
+        low = _low(made)
+        if not self._book.task.match(low):
+            return False
+        return bool(leaked_words(made, self._known) or self._book.new_task.search(low))
 
     def _own_words(self, sentence: str, *, fragments: bool) -> Instruction | None:
         """Return the sentence as an instruction, if it is one that stands alone."""
-        asks = _QUESTION.search(sentence) is not None and not _TAG.search(sentence)
         core = self._core(sentence)
-        made = self._as_instruction(core, asks=asks, fragments=fragments)
+        made = self._as_instruction(core, asks=_asks(sentence), fragments=fragments)
         if made is None or len(words_of(made)) < _FEWEST_WORDS:
             return None
         low = _low(made)

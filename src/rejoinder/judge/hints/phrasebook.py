@@ -11,7 +11,7 @@ from typing import Any
 
 _PATTERNS = (
     "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
-    "reason", "open_question",
+    "reason", "about_the_answer",
 )  # fmt: skip
 """Keys of the file that are patterns as they stand."""
 
@@ -60,7 +60,7 @@ class Phrasebook:
     complaint: re.Pattern[str]
     back_reference: re.Pattern[str]
     new_task: re.Pattern[str]
-    open_question: re.Pattern[str]
+    about_the_answer: re.Pattern[str]
 
 
 @cache

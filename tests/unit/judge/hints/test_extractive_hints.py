@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judge_fakes import assistant, user
-from rejoinder.evaluation.person import GOODBYE, NEXT, PLEASED, load_voice
+from rejoinder.evaluation.person import GOODBYE, NEXT, PLEASED, Person, load_voice
+from rejoinder.evaluation.questions import Question, load_questions
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.cleaning import MAX_CHARS, MIN_CHARS
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge
@@ -114,6 +115,8 @@ async def test_at_most_three_sentences_are_kept() -> None:
         "Let's talk about something else.",
         "Write a short poem about autumn.",
         "Explain how photosynthesis works in simple words.",
+        "I also want to know: How can I make the battery last longer?",
+        "Can you tell me how tulips last longer?",
         "How do I make a numbered list in Word?",
         "hm",
     ],
@@ -189,6 +192,17 @@ def test_nearly_all_people_of_the_demonstration_who_complain_give_one() -> None:
             if not judge.read([QUESTION], ANSWER, [user(said)]).hints:
                 silent.append(said)
     assert len(silent) < 0.05 * count, silent
+
+
+@pytest.mark.parametrize("asked", load_questions("training")[::7], ids=lambda asked: asked.text)
+def test_regression_the_next_question_neither_gives_a_hint_nor_hides_one(asked: Question) -> None:
+    judge, person = ExtractiveHintJudge(), Person(load_voice("plain_prose"), seed=1)
+    after_praise = person.ask_next("Great, that helps.", asked.text)
+    assert judge.read([QUESTION], ANSWER, [user(after_praise)]).hints == ()
+    after_complaint = person.ask_next("Why the list?", asked.text)
+    assert judge.read([QUESTION], ANSWER, [user(after_complaint)]).hints == (
+        "Do not use a list; write in whole sentences.",
+    )
 
 
 def test_on_the_labelled_set_no_hint_tells_what_it_must_not() -> None:
