@@ -8,14 +8,16 @@ for and nothing that it must not (``LabelledHintState.accepts``). The rules of `
 tuned on the development split, so only the held-out one says how good they are; figures of the
 other are marked ``in_sample``. Two sets are read: the directives and non-directives written for
 hints, and the English ones of the judges' set, by another author, where only the kind is known:
-complaints about style should give a hint, and praise, thanks and results of tools none. The last
-line printed is one JSON object.
+complaints about style should give a hint, and praise, thanks and results of tools none. Beside them
+the demonstration's people talk, on whom the rules were tuned too: each reacts and asks a next
+question in one message. The last line printed is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import statistics
 import sys
 import time
@@ -26,6 +28,8 @@ from contextlib import asynccontextmanager
 from judge_engine import judge_setting
 from outcome import at_least, at_most, finish
 from rejoinder.config import LikelihoodJudgeConfig, LlmHintsConfig
+from rejoinder.evaluation.person import SEVEREST_FIRST, Person, load_voice
+from rejoinder.evaluation.questions import load_questions
 from rejoinder.evaluation.statistics import Share
 from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge
@@ -34,10 +38,12 @@ from rejoinder.judge.hints.labelled import LabelledHintState, load_labelled_hint
 from rejoinder.judge.labelled import LabelledNextState, load_labelled
 from rejoinder.judge.voting import failure_code
 from rejoinder.models.embedded import EMBEDDED
-from rejoinder.types import Vote
+from rejoinder.types import Message, Vote
 
 COVERAGE_BAR, PRECISION_BAR = 0.8, 0.95
 """What the extractive judge must reach on the held-out split; leaks must be none."""
+PEOPLE = 1500
+"""Replies of the demonstration's people, half of them kind."""
 COMPLAINTS = ("style_complaint",)
 CONTENT = ("style_praise", "praise", "thanks_new", "moves_on", "tool_success", "tool_error")
 """Kinds of the judges' set that should give a hint, and that should give none."""
@@ -95,6 +101,7 @@ async def measure_all(arguments: argparse.Namespace) -> dict:
             report[name] = await measure(judge, items)
             if name == "extractive":
                 report[name]["other_set"] = await measure_others(judge, others[: arguments.limit])
+                report[name]["people"] = await measure_people(judge)
     return report
 
 
@@ -194,6 +201,24 @@ async def measure_others(judge: HintJudge, items: list[LabelledNextState]) -> di
         **share("coverage_of_complaints", shared(given, count, COMPLAINTS)),
         **share("hints_where_none_is_due", shared(given, count, CONTENT)),
         "per_kind": {kind: [count[kind], given[kind]] for kind in sorted(count)},
+    }
+
+
+async def measure_people(judge: HintJudge) -> dict:
+    """Complaints with a hint, and kind words with one, of people who ask on at once."""
+    chance, questions = random.Random(PEOPLE), load_questions("training")
+    person = Person(load_voice("plain_prose"), seed=PEOPLE)
+    hinted: dict[bool, list[bool]] = {True: [], False: []}
+    for index in range(PEOPLE):
+        asked, following = chance.sample(questions, 2)
+        flaws = chance.sample(SEVEREST_FIRST, chance.choice((1, 1, 1, 2))) if index % 2 else []
+        said = Message("user", person.ask_next(person.react(asked, flaws), following.text))
+        context, answer = [Message("user", asked.text)], Message("assistant", "Some answer.")
+        hinted[bool(flaws)].append(bool((await judge.hints(context, answer, [said])).hints))
+    return {
+        **share("coverage_of_complaints", Share.count(hinted[True])),
+        **share("hints_where_none_is_due", Share.count(hinted[False])),
+        "replies": PEOPLE,
     }
 
 
