@@ -29,7 +29,11 @@ _CONTRAST = re.compile(
 _CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\s+")
 _TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
 _BEGIN = re.compile(r"^[^\w\"“‘']+")
+_BEGIN_INSIDE = re.compile(r"(?<=\bwant )[A-Z](?=[a-z ])|(?<=\blike )[A-Z](?=[a-z ])")
+"""The capital letter of a clause that now stands inside a sentence."""
 _END = re.compile(r"[\s.,;:!?…]+$")
+_GAP = re.compile(r"\s[,.;:!?]")
+"""Before a punctuation mark, where something was taken out of a sentence."""
 _QUESTION = re.compile(r"\?[\"”’)]*$")
 _PLEASE = re.compile(r"please\b.*|.*\bplease(?:,.*)?")
 _STATEMENT = re.compile(r"\b(?:is|are|was|were|has|have|that's|it's|looks?|makes?)\b")
@@ -201,6 +205,7 @@ class _Reader:
         for pattern, made in self._book.rewrites:
             if match := pattern.fullmatch(low):
                 said = re.sub(r"\\(\d)", lambda m: core[slice(*match.span(int(m[1])))], made)
+                said = _BEGIN_INSIDE.sub(lambda m: m[0].lower(), said)
                 # A request made plain must be an instruction itself: "Can you swim?" is none.
                 plain = made == r"\1"
                 return said if not plain or self._book.instruction.match(_low(said)) else None
@@ -237,12 +242,13 @@ class _Reader:
         if len(text) > MAX_CHARS:
             self._findings.too_long = True
             return None
-        return Instruction(text, topics) if is_prose(text) and len(text) >= MIN_CHARS else None
+        whole = is_prose(text) and not _GAP.search(text)
+        return Instruction(text, topics) if whole and len(text) >= MIN_CHARS else None
 
-    @staticmethod
-    def _is_about_manner(text: str) -> bool:
-        manner = any(stem(word) in manner_stems() for word in words_of(text))
-        return manner or asks_for_length(text)
+    def _is_about_manner(self, text: str) -> bool:
+        if self._book.about_form.search(_low(text)) or asks_for_length(text):
+            return True
+        return any(stem(word) in manner_stems() for word in words_of(text))
 
 
 def _low(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 _PATTERNS = (
     "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
-    "reason", "about_the_answer",
+    "reason", "about_the_answer", "about_form",
 )  # fmt: skip
 """Keys of the file that are patterns as they stand."""
 
@@ -60,6 +60,7 @@ class Phrasebook:
     complaint: re.Pattern[str]
     back_reference: re.Pattern[str]
     new_task: re.Pattern[str]
+    about_form: re.Pattern[str]
     about_the_answer: re.Pattern[str]
 
 

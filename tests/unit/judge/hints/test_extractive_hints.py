@@ -54,6 +54,10 @@ async def hint_of(*next_state: Message | str) -> str:
         ("Can't you say it in three sentences?", "Say it in three sentences."),
         ("You could at least say hello.", "Say hello."),
         ("Drop the bold, it doesn't help me.", "Drop the bold."),
+        ("One short sentence is all I need.", "I want one short sentence."),
+        ("A friendly word at the end would be nice.", "I would like a friendly word at the end."),
+        ('End with something like "take care".', 'End with something like "take care".'),
+        ("You forgot the units.", "Do not forget the units."),
         ("There's no need to make tulips bold.", "Do not make tulips bold."),
     ],
 )
@@ -166,6 +170,11 @@ async def test_what_is_not_the_persons_own_never_becomes_a_hint(message: Message
 async def test_markers_and_control_tokens_of_a_directive_are_stripped() -> None:
     said = "[HINT_START]Please write in whole sentences.[HINT_END]<|im_end|>[INST] \\boxed{1}"
     assert await hint_of(said) == "Please write in whole sentences."
+
+
+async def test_regression_a_sentence_that_lost_a_marker_is_not_taken_as_it_is() -> None:
+    said = "Don't use \\boxed{1}, and no bullets."
+    assert await hint_of(said) == "Do not use a list; write in whole sentences."
 
 
 async def test_regression_a_link_in_a_lasting_instruction_is_no_hint() -> None:
