@@ -94,7 +94,7 @@ def configuration_page() -> str:
         "",
         "Environment variables hold secrets and paths only: `REJOINDER_HOME` (data directory),",
         "`REJOINDER_CACHE` (converted models), `REJOINDER_API_KEYS` (`tenant:name:key`, comma",
-        "separated), and the variable that `judge.api_key_env` names.",
+        "separated), and the variables that `api_key_env` of `[judge]` and `[hints]` name.",
         "",
     ]
     for title, section in _sections(Config, ""):
@@ -114,7 +114,7 @@ def _sections(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, type
         path = f"{prefix}.{name}".strip(".")
         for one in inner:
             kind = one.model_fields.get("kind")
-            if kind is None:
+            if kind is None or len(get_args(kind.annotation)) > 1:
                 yield from _sections(one, path)
             else:
                 yield f'`[{path}]` with `kind = "{kind.default}"`', one
@@ -129,7 +129,8 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 def _keys(section: type[BaseModel]) -> Iterator[str]:
     texts = _field_texts(section)
     for name, field in section.model_fields.items():
-        if name == "kind" or (_models(field.annotation) and not _optional(field.annotation)):
+        names_the_section = name == "kind" and len(get_args(field.annotation)) == 1
+        if names_the_section or (_models(field.annotation) and not _optional(field.annotation)):
             continue
         meaning = " ".join(texts.get(name, "").split()).replace("``", "`").replace("|", "\\|")
         yield f"| `{name}` | {_values(field)} | {_default(field)} | {meaning} |"

@@ -92,6 +92,8 @@ class Fate(StrEnum):
     LATE_FEEDBACK = "late_feedback"
     NO_HINT = "no_hint"
     """The reply does not say how the answer should have been, and only hints were to teach."""
+    HINT_FAILED = "hint_failed"
+    """The hint judge failed, and nothing else was to teach."""
     NO_SIGNAL = "no_signal"
 
 

@@ -9,7 +9,7 @@ import logging
 import pytest
 import structlog
 
-from rejoinder.config import Config, LlmJudgeConfig
+from rejoinder.config import Config, LlmHintsConfig, LlmJudgeConfig
 from rejoinder.log import secrets_of, set_up_logging
 
 SECRET = "sk-TEST-123"
@@ -67,5 +67,10 @@ def test_no_key_appears_in_any_line_whatever_way_it_takes(output, as_json):
 def test_secrets_come_from_the_variables_the_configuration_names(monkeypatch):
     monkeypatch.setenv("REJOINDER_API_KEYS", "acme:alice:key-one,other:bob:key:two")
     monkeypatch.setenv("JUDGE_KEY", "key-three")
+    monkeypatch.setenv("HINTS_KEY", "key-four")
     config = Config(judge=LlmJudgeConfig(api_key_env="JUDGE_KEY"))
     assert secrets_of(config) == ["key-one", "key:two", "key-three"]
+    config = Config(
+        judge=LlmJudgeConfig(api_key_env="JUDGE_KEY"), hints=LlmHintsConfig(api_key_env="HINTS_KEY")
+    )
+    assert secrets_of(config) == ["key-one", "key:two", "key-three", "key-four"]

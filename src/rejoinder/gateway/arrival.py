@@ -168,7 +168,8 @@ def _seeded(chosen: Sampling, choice: int) -> Sampling:
 def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
     body, identity = job.body, job.identity
     tools = body.shown_tools
-    tools_text = msgspec.json.encode(tools, order="sorted").decode() if tools else None
+    # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
+    tools_text = msgspec.json.encode(tools).decode() if tools else None
     fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
     now = time.time()
     for answer, chosen in zip(job.answers, job.samplings, strict=True):

@@ -57,7 +57,7 @@ class OpenTurn:
     messages: Sequence[Message]
     """The whole normalised request. Stored by content hash; shared history is stored once."""
     tools: str | None
-    """Canonical JSON of the tools, if any."""
+    """JSON of the tools, if any, with keys in the order in which they were rendered."""
     prompt_ids: Sequence[int]
     """[P] exactly what the engine gets."""
     request_chain: bytes
@@ -284,7 +284,7 @@ class TrainSample:
     messages: tuple[Message, ...] = ()
     """The conversation that the prompt was made from; only of samples with hints."""
     tools: str | None = None
-    """Canonical JSON of the request's tools, likewise."""
+    """JSON of the request's tools, likewise."""
 
     @property
     def oldest_version(self) -> int:

@@ -18,6 +18,9 @@ from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, ve
 from rejoinder.types import Fate, Judgement, Message, TurnState, new_id
 
 
+_OPEN = (Fate.NO_HINT, Fate.HINT_FAILED)
+
+
 def claim(connection: Connection, owner: str, limit: int, lease_s: float) -> list[str]:
     """Lease the oldest due jobs, those of expired leases included; returns their ids."""
     now = time.time()
@@ -108,7 +111,8 @@ def commit(
     turn = connection.execute(sa.select(turns).where(turns.c.turn_id == task.turn_id)).one()
     if turn.decisive or turn.state == TurnState.SAMPLED:
         return True  # an earlier next state has decided; this one is recorded
-    decisive = int(judgement.score in (-1, 1))
+    # A verdict decides; but where only hints teach, a later reply may still bring one.
+    decisive = int(sample is not None or (scored and judgement.score != 0 and fate not in _OPEN))
     if sample is not None:
         make_sample(connection, turn, sample.reward, "judge", sample.hints)
         state, fate = TurnState.SAMPLED, None

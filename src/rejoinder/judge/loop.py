@@ -36,6 +36,8 @@ _POLL_S = 0.1
 _REPORT_S = 2.0
 _FIRST_RETRY_S = 1.0
 _LONGEST_PAUSE_S = 5.0
+_FOR_WANT_OF_A_HINT = (Fate.NO_HINT, Fate.NEUTRAL)
+"""What an algorithm says of a turn that a hint could have made a sample of."""
 _LEASE_SLACK_S = 15.0
 """A lease outlives the longest judgement by this, so that its commit is still accepted."""
 
@@ -212,6 +214,8 @@ class JudgeLoop:
         for reason in hinting.failed_calls if hinting else ():
             self._journal.count(ROLE, "failed_hint_calls", failure_code(Vote(None, reason)))
         self._status.note(failed[-1].reason if failed else None)
+        if hinting is not None and hinting.why is HintFate.FAILED:
+            self._status.note(f"hints: {hinting.detail}")
         if nothing_was_tried(judgement):
             self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
             self._paused_until = time.monotonic() + self._pause_s
@@ -222,8 +226,8 @@ class JudgeLoop:
         self._pause_s = self._paused_until = 0.0
         lost = failed[-1].reason if another_attempt_may_help(judgement) else None
         signal = self._rule.sample_spec(judgement, hinting.hints if hinting else ())
-        if isinstance(signal, Fate) and hinting is not None and hinting.why is HintFate.FAILED:
-            lost = hinting.detail  # a hint alone could have taught something
+        if signal in _FOR_WANT_OF_A_HINT and hinting and hinting.why is HintFate.FAILED:
+            lost, signal = hinting.detail, Fate.HINT_FAILED
         if lost is not None and task.attempt < self._limits.attempts:
             after_s = _FIRST_RETRY_S * 2 ** (task.attempt - 1)
             self._journal.retry_judging(task, after_s, lost)

@@ -7,6 +7,7 @@ not (a template option that is not recorded, another template) teaches by its ve
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,8 +17,7 @@ from rejoinder.errors import InvalidRequest
 from rejoinder.journal.base import TrainSample
 from rejoinder.types import Message
 
-_SHORTEST = 10
-"""Characters; what is left of a shorter hint says nothing any more."""
+_SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|$)\s*", re.DOTALL)
 
 
 class HintFault(StrEnum):
@@ -26,7 +26,9 @@ class HintFault(StrEnum):
     PROMPT_DIFFERS = "prompt_differs"
     """Rendered again, the conversation does not give the ids that were sampled from."""
     NO_ROOM = "no_room"
-    """The context is full: not even a shortened hint fits."""
+    """The context, or ``trainer.max_sample_tokens``, has no room for one sentence of the hint."""
+    TEMPLATE_REFUSES = "template_refuses"
+    """The chat template refuses the conversation with the hint in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +54,29 @@ class HintRenderer:
         """Return the teacher's prompts of a sample."""
         if self._ids(sample, sample.messages) != sample.prompt_ids:
             return TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * len(sample.hints))
-        fitting = [self._fitting(sample, hint) for hint in sorted(sample.hints, key=len)[::-1]]
-        found = [one for one in fitting if one is not None]
+        tried = [self._fitting(sample, hint) for hint in sorted(sample.hints, key=len)[::-1]]
+        found = [one for one in tried if not isinstance(one, HintFault)]
         return TeacherPrompts(
             tuple(ids for ids, _ in found),
-            (HintFault.NO_ROOM,) * (len(fitting) - len(found)),
+            tuple(one for one in tried if isinstance(one, HintFault)),
             sum(is_shorter for _, is_shorter in found),
         )
 
-    def _fitting(self, sample: TrainSample, hint: str) -> tuple[list[int], bool] | None:
-        """Return a prompt that leaves room for the answer, with as much of the hint as fits."""
+    def _fitting(self, sample: TrainSample, hint: str) -> tuple[list[int], bool] | HintFault:
+        """Return a prompt that leaves room for the answer, with as many sentences as fit.
+
+        A sentence is never cut: half of one may ask for the contrary.
+        """
         most = self._context_length - len(sample.answer_ids)
-        text = hint
-        while len(text) >= _SHORTEST:
+        sentences = _SENTENCE.findall(hint) or [hint]
+        for count in range(len(sentences), 0, -1):
+            text = "".join(sentences[:count]).strip()
             ids = self._ids(sample, with_hint(sample.messages, text))
-            if ids is not None and len(ids) <= most:
-                return ids, text != hint
-            text = text[: len(text) // 2].rsplit(" ", 1)[0]
-        return None
+            if ids is None:
+                return HintFault.TEMPLATE_REFUSES
+            if len(ids) <= most:
+                return ids, count < len(sentences)
+        return HintFault.NO_ROOM
 
     def _ids(self, sample: TrainSample, messages: Sequence[Message]) -> list[int] | None:
         tools = None if sample.tools is None else json.loads(sample.tools)

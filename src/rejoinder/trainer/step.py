@@ -106,7 +106,8 @@ def _with_prompts(
     prompts = hinted.prompts(sample)
     if prompts.prompts:
         return signal, prompts
-    return (replace(signal, hint_weight=0.0) if sample.reward else None), prompts
+    has_another = bool(signal.advantages[signal.mask].any())
+    return (replace(signal, hint_weight=0.0) if has_another else None), prompts
 
 
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:

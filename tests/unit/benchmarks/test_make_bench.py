@@ -11,7 +11,17 @@ PYTHON = """#!/bin/sh
 echo "ran $1"
 case "$1" in {failing}) exit 1;; esac
 """
-ALL = ["engine", "gateway", "memory", "judge", "logprob_parity", "update_gap", "durability", "demo"]
+ALL = [
+    "engine",
+    "gateway",
+    "memory",
+    "judge",
+    "hints",
+    "logprob_parity",
+    "update_gap",
+    "durability",
+    "demo",
+]
 
 
 def bench(tmp_path: Path, failing: str) -> subprocess.CompletedProcess[str]:

@@ -142,16 +142,21 @@ def test_a_start_with_a_misspelt_function_ends_as_a_fault_of_the_configuration()
 def test_secrets_are_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", "home:laptop:sk-SECRET-123")
     monkeypatch.setenv("JUDGE_KEY", "another-secret")
+    monkeypatch.setenv("HINTS_KEY", "a-third-secret")
     Path("rejoinder.toml").write_text(
         '[judge]\nkind = "llm"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
         'api_key_env = "JUDGE_KEY"\n'
+        '[hints]\nkind = "llm"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
+        'api_key_env = "HINTS_KEY"\n'
     )
     code, out, err = run("config", "show")
     assert code == 0, err
     assert "REJOINDER_API_KEYS (set, 1 keys)" in out
     assert "JUDGE_KEY (set)" in out
+    assert "HINTS_KEY (set)" in out
     assert "SECRET" not in out + err
     assert "another-secret" not in out + err
+    assert "a-third-secret" not in out + err
 
 
 def test_the_home_option_wins_over_file_and_environment(tmp_path: Path) -> None:

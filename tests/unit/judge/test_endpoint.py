@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
 from judge_fakes import user
-from rejoinder.config import LlmJudgeConfig
+from rejoinder.config import ExtractiveHintsConfig, LlmHintsConfig, LlmJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge import endpoint as endpoint_module
 from rejoinder.judge.completion import CallFailed, Completion, PromptTooLong
@@ -224,6 +224,27 @@ def test_conversations_leave_this_machine_only_if_that_is_allowed(url: str) -> N
     allowed = LlmJudgeConfig(base_url=url, model="m", allow_external=True)
     EndpointCompleter(allowed)
     assert external_places(allowed)
+
+
+def test_a_place_that_verdicts_and_hints_both_go_to_is_told_once() -> None:
+    place = {"base_url": "https://judge.example/v1", "model": "m"}
+    other = LlmHintsConfig(base_url="https://hints.example/v1", model="m")
+    judge, hints = LlmJudgeConfig(**place), LlmHintsConfig(**place)
+    assert external_places(judge, hints) == ["judge.example"]
+    assert external_places(judge, other) == ["judge.example", "hints.example"]
+    assert external_places(LlmJudgeConfig(), ExtractiveHintsConfig()) == []
+
+
+async def test_the_form_that_is_asked_for_and_the_section_that_faults_name_are_the_callers(
+    server,
+) -> None:
+    server.replies = [error(401)]
+    config = LlmHintsConfig(base_url=server.url, model="m")
+    completer = EndpointCompleter(config, {"type": "json_object"}, "hints")
+    with pytest.raises(CallFailed, match=r"set hints\.api_key_env"):
+        await completer.complete([user("hint at this")])
+    await completer.close()
+    assert server.bodies[0]["response_format"] == {"type": "json_object"}
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.3", "[::1]"])

@@ -108,7 +108,8 @@ async def test_it_is_not_asked_for_ever() -> None:
     async with working(journal, FakeJudge(judgement(0)), hints):
         await until(lambda: journal.commits)
     assert hints.calls == 3
-    assert journal.commits == [("turn-0", judgement(0), None, Fate.NEUTRAL)]
+    assert journal.commits == [("turn-0", judgement(0), None, Fate.HINT_FAILED)]
+    assert journal.heartbeats[-1].last_error == "hints: http_500: detail"
 
 
 async def test_a_judge_that_fails_does_not_cost_the_hint() -> None:

@@ -58,7 +58,7 @@ def test_regression_a_space_before_every_text_does_not_make_all_labels_one(word_
 
 def test_a_word_that_merges_with_what_stands_before_it_is_read_alone(tiny_tokenizer) -> None:
     class Merging:
-        path, special_ids = "tiny", ()
+        path, special_texts = "tiny", ()
         chat_template = None
 
         def encode(self, text: str) -> list[int]:

@@ -12,6 +12,7 @@ from rejoinder.config import (
     EvaluationConfig,
     GatewayConfig,
     JournalConfig,
+    LlmHintsConfig,
     LlmJudgeConfig,
     LoraConfig,
     LossConfig,
@@ -52,6 +53,10 @@ BAD = {
     "judge elsewhere": (
         Config(judge=LlmJudgeConfig(base_url="https://judge.example/v1", model="m")),
         "allow_external",
+    ),
+    "hints elsewhere": (
+        Config(hints=LlmHintsConfig(base_url="https://judge.example/v1", model="m")),
+        "set hints.allow_external = true",
     ),
     "judge without model": (
         Config(judge=LlmJudgeConfig(base_url="http://127.0.0.1:9/v1")),

@@ -113,16 +113,31 @@ def test_a_conversation_that_the_template_refuses_gives_no_prompt() -> None:
     assert prompts(other).faults == (HintFault.PROMPT_DIFFERS,)
 
 
-def test_a_hint_that_is_too_long_is_shortened_at_a_word() -> None:
-    long = "Answer in one short sentence and say nothing else at all beside it, please do."
+def test_of_a_hint_that_is_too_long_whole_sentences_are_left() -> None:
+    long = "Answer in one short sentence. Never say more than that, whatever else I ask of you!"
     room = len(prompts(sample(hints=(long,))).prompts[0]) + 3 - 10
     found = prompts(sample(hints=(long,)), room)
     assert found.shortened == 1
-    said = text_of(found.prompts[0])
-    kept = said[said.index("Answer") : said.rindex('"')]
-    assert long.startswith(kept)
-    assert long[len(kept)] == " "
+    assert text_of(found.prompts[0]).endswith('"Answer in one short sentence."')
     assert len(found.prompts[0]) + 3 <= room
+
+
+def test_a_sentence_is_never_cut_for_half_of_it_may_ask_for_the_contrary() -> None:
+    hint = "Never answer without a source."
+    room = len(prompts(sample(hints=(hint,))).prompts[0]) + 3 - 1
+    assert prompts(sample(hints=(hint,)), room) == TeacherPrompts(faults=(HintFault.NO_ROOM,))
+
+
+def test_a_template_that_refuses_the_hinted_conversation_is_told_apart() -> None:
+    class AlternatingRoles(Characters):
+        def render(self, messages: Sequence[Message], *rest: Any) -> Any:
+            if messages[-1].role == "user" and messages[-2].role == "tool":
+                raise InvalidRequest("roles must alternate")
+            return super().render(messages, *rest)
+
+    talk = (*QUESTION, Message("assistant", ""), Message("tool", "scattering"))
+    found = HintRenderer(AlternatingRoles(), 4096).prompts(sample(talk))  # type: ignore[arg-type]
+    assert found == TeacherPrompts(faults=(HintFault.TEMPLATE_REFUSES,))
 
 
 @pytest.mark.parametrize("room", [0, 4])

@@ -51,7 +51,7 @@ class HintJudge(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever the same input could give other hints: rules, prompt, model, settings."""
+        """Changes whenever the same input could give other hints: rules, prompt, model, words."""
         ...
 
     async def hints(

@@ -10,7 +10,8 @@ from rejoinder.judge.untrusted import neutralise, one_line
 MIN_CHARS, MAX_CHARS = 10, 300
 """Bounds of a hint. The lower one is the published method's."""
 MAX_SENTENCES = 3
-_HINT_MARKER = re.compile(r"[\[(]/?HINT[_ ](?:START|END)[\])]", re.IGNORECASE)
+_MARKER = re.compile(r"[\[(]/?HINT[_ ](?:START|END)[\])]|<[|｜][^<>|｜]{0,40}[|｜]>", re.IGNORECASE)
+"""Of hints, and chat control tokens with their names: what is between the signs is no prose."""
 _FOREIGN = re.compile(r"[^\w\s.,;:!?'\"’‘“”()%/&+=–—-]")
 """Characters that prose does not need and markup, code and control tokens do."""
 
@@ -23,9 +24,14 @@ def clean(text: str, special_tokens: Iterable[str] = ()) -> str:
         special_tokens: the texts that a tokenizer of the system would turn into control ids.
     """
     tokens = tuple(special_tokens)
-    text = _FOREIGN.sub(" ", neutralise(_HINT_MARKER.sub(" ", text), tokens).replace("_", " "))
+    text = _FOREIGN.sub(" ", without_markers(text, tokens).replace("_", " "))
     # What stood apart may have come together where a sign was taken out.
-    return one_line(neutralise(_HINT_MARKER.sub(" ", one_line(text)), tokens))
+    return one_line(without_markers(one_line(text), tokens))
+
+
+def without_markers(text: str, special_tokens: Iterable[str] = ()) -> str:
+    """Return untrusted text without markers and control tokens; line breaks stay."""
+    return neutralise(_MARKER.sub(" ", text), special_tokens)
 
 
 def is_prose(text: str) -> bool:

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rejoinder.judge.hints.cleaning import MAX_CHARS, MAX_SENTENCES, MIN_CHARS, is_prose
-from rejoinder.judge.hints.leak import leaked_words
+from rejoinder.judge.hints.leak import asks_for_length, leaked_words
 from rejoinder.judge.hints.phrasebook import Topic, phrasebook
 from rejoinder.judge.hints.words import manner_stems, sentences_of, stem, words_of
 
+_LONGEST_SENTENCE = 600
+"""Characters of a sentence that are read: time grows with the square of its length."""
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
 _SPEECH = re.compile(r"[\"“”]([^\"“”]*)[\"“”]")
@@ -26,7 +28,12 @@ _CONTRAST = re.compile(
 )
 _CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\s+")
 _TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
+_BEGIN = re.compile(r"^[^\w\"“‘']+")
+_BEGIN_INSIDE = re.compile(r"(?<=\bwant )[A-Z](?=[a-z ])|(?<=\blike )[A-Z](?=[a-z ])")
+"""The capital letter of a clause that now stands inside a sentence."""
 _END = re.compile(r"[\s.,;:!?…]+$")
+_GAP = re.compile(r"\s[,.;:!?]")
+"""Before a punctuation mark, where something was taken out of a sentence."""
 _QUESTION = re.compile(r"\?[\"”’)]*$")
 _PLEASE = re.compile(r"please\b.*|.*\bplease(?:,.*)?")
 _STATEMENT = re.compile(r"\b(?:is|are|was|were|has|have|that's|it's|looks?|makes?)\b")
@@ -93,16 +100,23 @@ def _spoken_sentences(words: str) -> Iterator[str]:
     """Yield sentences without what the person only shows: code, quoted mail, somebody's speech."""
     text = _QUOTED_LINE.sub("", _CODE_BLOCK.sub(" ", words))
     text = _SPEECH.sub(lambda m: m[0] if len(m[1].split()) <= _LONGEST_TERM else "", text)
-    return (sentence for sentence in sentences_of(text) if words_of(sentence))
+    return (sentence[:_LONGEST_SENTENCE] for sentence in sentences_of(text) if words_of(sentence))
 
 
 def _is_praise(sentence: str) -> bool:
     """Whether a sentence is content with the answer, or asks for more of the same."""
     text, book = _low(sentence), phrasebook()
+    if _QUESTION.search(text):
+        return False
     if book.more_of_it.search(text):
         return True
     wants_change = book.wants_change.search(book.not_too.sub(" ", text))
     return book.praise.search(text) is not None and not wants_change
+
+
+def _asks(sentence: str) -> bool:
+    """Whether a sentence is a question; "no lists, ok?" is none."""
+    return _QUESTION.search(sentence) is not None and _TAG.search(sentence) is None
 
 
 class _Reader:
@@ -117,27 +131,34 @@ class _Reader:
 
     def read(self, sentence: str) -> list[Instruction]:
         """Return the instructions in one sentence, or in a part of one that stands alone."""
-        if _is_praise(sentence):
+        if _is_praise(sentence) or (self._pleased and self._is_approval(sentence)):
+            return []
+        if _asks(sentence) and not self._book.about_the_answer.search(_low(sentence)):
             return []
         text = self._book.not_too.sub(" ", _low(sentence))
-        if self._pleased and not self._book.wants_change.search(text):
-            if self._as_instruction(self._core(sentence), asks=False, fragments=False) is None:
-                return []
         topics = self._topics(text)
         points_back = self._book.back_reference.search(text) is not None
         if not (topics and points_back):
+            leaked_before = len(self._findings.leaked)
             if own := self._own_words(sentence, fragments=True):
                 return [own]
             clauses = _CLAUSE.split(sentence)
             found = [self._own_words(clause, fragments=not topics) for clause in clauses]
             if not found[0] and self._is_new_task(clauses[0]):
+                del self._findings.leaked[leaked_before:]
                 return []
             if any(found):
                 return [one for one in found if one]
         if topics:
-            return [Instruction(topic.say, frozenset({topic.name}), own=False) for topic in topics]
+            return [Instruction(one.say, frozenset({one.name}), own=False) for one in topics]
         quoted = self._complaint(sentence, text)
         return [quoted] if quoted else []
+
+    def _is_approval(self, sentence: str) -> bool:
+        """Whether "no lists", beside praise, may say what was good."""
+        if self._book.wants_change.search(_low(sentence)):
+            return False
+        return self._as_instruction(self._core(sentence), asks=False, fragments=False) is None
 
     def _topics(self, text: str) -> list[Topic]:
         complains = self._book.complaint.search(text) is not None
@@ -148,53 +169,57 @@ class _Reader:
         core = self._core(clause)
         asks = self._as_instruction(core, asks=False, fragments=False)
         made = core if asks is None else asks
-        task = self._book.task.match(made.lower())
-        return task is not None and bool(leaked_words(made, self._known))
+        low = _low(made)
+        if not self._book.task.match(low):
+            return False
+        return bool(leaked_words(made, self._known) or self._book.new_task.search(low))
 
     def _own_words(self, sentence: str, *, fragments: bool) -> Instruction | None:
         """Return the sentence as an instruction, if it is one that stands alone."""
-        asks = _QUESTION.search(sentence) is not None and not _TAG.search(sentence)
         core = self._core(sentence)
-        made = self._as_instruction(core, asks=asks, fragments=fragments)
+        made = self._as_instruction(core, asks=_asks(sentence), fragments=fragments)
         if made is None or len(words_of(made)) < _FEWEST_WORDS:
             return None
-        low = made.lower()
+        low = _low(made)
         meant = [topic.name for topic in self._book.topics if topic.matches(low, complains=True)]
         return self._accepted(made, frozenset(meant))
 
     def _core(self, sentence: str) -> str:
         """Return the sentence without openers, *next time* and a tag such as *ok?* at its end."""
-        core = sentence.strip().replace("’", "'")
+        core = _BEGIN.sub("", sentence.replace("’", "'"))
         before = None
         while before != core:
             before = core
             for pattern in (self._book.opener, self._book.lasting):
-                if match := pattern.match(core.lower()):
+                if match := pattern.match(_low(core)):
                     core = core[match.end() :]
         core = _END.sub("", _TAG.sub("", core))
-        if match := self._book.reason.search(core.lower()):
+        if match := self._book.reason.search(_low(core)):
             core = core[: match.start()]
-        if match := self._book.lasting_end.search(core.lower()):
+        if match := self._book.lasting_end.search(_low(core)):
             core = core[: match.start()]
         return core
 
     def _as_instruction(self, core: str, *, asks: bool, fragments: bool) -> str | None:
-        low = core.lower()
+        low = _low(core)
         for pattern, made in self._book.rewrites:
             if match := pattern.fullmatch(low):
                 said = re.sub(r"\\(\d)", lambda m: core[slice(*match.span(int(m[1])))], made)
+                said = _BEGIN_INSIDE.sub(lambda m: m[0].lower(), said)
                 # A request made plain must be an instruction itself: "Can you swim?" is none.
                 plain = made == r"\1"
-                return said if not plain or self._book.instruction.match(said.lower()) else None
+                return said if not plain or self._book.instruction.match(_low(said)) else None
         if asks:
             return None
         if self._book.instruction.match(low):
             return core
-        is_fragment = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
-        is_fragment = is_fragment and not _STATEMENT.search(low)
-        if fragments and is_fragment and len(words_of(core)) in _FRAGMENT_WORDS:
-            return core
-        return None
+        return core if fragments and self._is_fragment(low) else None
+
+    def _is_fragment(self, low: str) -> bool:
+        """Whether a text without a verb asks for something: "whole sentences, please"."""
+        begins = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
+        states = _STATEMENT.search(low)
+        return bool(begins and not states) and len(words_of(low)) in _FRAGMENT_WORDS
 
     def _complaint(self, sentence: str, text: str) -> Instruction | None:
         """Return the complaint as a quotation, if it is one about manner."""
@@ -209,7 +234,7 @@ class _Reader:
     def _accepted(self, made: str, topics: frozenset[str]) -> Instruction | None:
         """Return an instruction that is prose about manner, leaks nothing and is not too long."""
         text = f"{_capital(made)}."
-        if not self._is_about_manner(made) or self._book.new_task.search(made.lower()):
+        if not self._is_about_manner(made) or self._book.new_task.search(_low(made)):
             return None
         if leaked := leaked_words(made, self._known):
             self._findings.leaked.extend(leaked)
@@ -217,15 +242,19 @@ class _Reader:
         if len(text) > MAX_CHARS:
             self._findings.too_long = True
             return None
-        return Instruction(text, topics) if is_prose(text) and len(text) >= MIN_CHARS else None
+        whole = is_prose(text) and not _GAP.search(text)
+        return Instruction(text, topics) if whole and len(text) >= MIN_CHARS else None
 
-    @staticmethod
-    def _is_about_manner(text: str) -> bool:
+    def _is_about_manner(self, text: str) -> bool:
+        if self._book.about_form.search(_low(text)) or asks_for_length(text):
+            return True
         return any(stem(word) in manner_stems() for word in words_of(text))
 
 
 def _low(text: str) -> str:
-    return text.lower().replace("’", "'")
+    """Return the text in lower case, character for character: a match's place is that in it."""
+    lower = (char.lower() for char in text.replace("’", "'"))
+    return "".join(low if len(low) == 1 else "?" for low in lower)
 
 
 def _capital(text: str) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from rejoinder.chat.client_context import own_words
 from rejoinder.judge.base import fingerprint_of
 from rejoinder.judge.hints.base import HintFate, Hinting
-from rejoinder.judge.hints.cleaning import MAX_CHARS, clean
+from rejoinder.judge.hints.cleaning import MAX_CHARS, clean, without_markers
 from rejoinder.judge.hints.directives import read_directives
 from rejoinder.judge.hints.leak import known_before
 from rejoinder.judge.hints.phrasebook import source
 from rejoinder.judge.hints.words import manner_stems, plain_stems
-from rejoinder.judge.untrusted import neutralise, shorten
+from rejoinder.judge.untrusted import shorten
 from rejoinder.types import Message
 
 _FORM = 1
@@ -49,15 +49,16 @@ class ExtractiveHintJudge:
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
     ) -> Hinting:
         """See ``HintJudge.hints``."""
-        return await asyncio.to_thread(self._hints, context, answer, next_state)
+        return await asyncio.to_thread(self.read, context, answer, next_state)
 
-    def _hints(
+    def read(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
     ) -> Hinting:
+        """Return the hints at once; see ``HintJudge.hints``."""
         started = time.monotonic()
         said = [own_words(message) for message in next_state if message.role == "user"]
         words = "\n".join(
-            neutralise(shorten(text, _LONGEST_READ), self._special_tokens) for text in said
+            without_markers(shorten(text, _LONGEST_READ), self._special_tokens) for text in said
         )
         findings = read_directives(words, known_before(context, answer))
         hint = clean(findings.hint(), self._special_tokens)

@@ -15,27 +15,26 @@ from rejoinder.judge.hints.words import manner_stems, plain_stems, stem, words_o
 from rejoinder.judge.transcript import content_of
 from rejoinder.types import Message
 
-_NUMERALS = {
-    word: str(value)
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen".split()
-    )
-} | {
+_COUNTING = words_of(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+)
+_NUMERALS = {word: str(value) for value, word in enumerate(_COUNTING)} | {
     "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "seventy": "70",
     "eighty": "80", "ninety": "90", "hundred": "100", "thousand": "1000", "million": "1000000",
     "dozen": "12", "second": "2nd", "third": "3rd", "fourth": "4th", "fifth": "5th",
 }  # fmt: skip
 COPIED = 5
 """Words in a row that two texts do not share by chance."""
-_UNITS = frozenset(
-    map(stem, "sentence word line paragraph bullet step example section heading".split())
-)
+_UNITS = {
+    stem(word)
+    for word in words_of("sentence word line paragraph bullet step example section heading")
+}
 """What may be counted in a hint: ``in two short sentences`` says nothing of the world."""
-_BETWEEN = frozenset("or to and more full single separate".split())
+_BETWEEN = frozenset(words_of("or to and more full single separate"))
 """Beside words about manner and other numbers, what may stand between a number and its unit."""
 _COPULA = frozenset(
-    "is are was were be equals has have had contains not it's that's there's".split()
+    words_of("is are was were be equals has have had contains not it's that's there's")
 )
 """``has 14 lines`` states a fact, ``in 14 lines`` does not; and *one* is a number after these."""
 _REACH = 2
@@ -62,6 +61,13 @@ def leaked_words(hint: str, known: frozenset[str]) -> tuple[str, ...]:
         elif stem(word) not in known and stem(word) not in vocabulary:
             found.append(word)
     return tuple(dict.fromkeys(found))
+
+
+def asks_for_length(text: str) -> bool:
+    """Whether a text asks for a number of sentences, words or the like."""
+    words = _words(text)
+    numbers = (index for index in range(len(words)) if _number(words, index) is not None)
+    return any(_counts_form(words, index) for index in numbers)
 
 
 def copied_run(hint: str, messages: Sequence[Message]) -> str | None:
@@ -115,7 +121,7 @@ def _counts_form(words: Sequence[str], index: int) -> bool:
     for word in words[index + 1 :]:
         if stem(word) in _UNITS:
             return True
-        if not (word in _BETWEEN or word in _NUMERALS or word.isnumeric()):
-            if stem(word) not in manner_stems():
-                return False
+        counts_on = word in _BETWEEN or word in _NUMERALS or word.isnumeric()
+        if not counts_on and stem(word) not in manner_stems():
+            return False
     return False

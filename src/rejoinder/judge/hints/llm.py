@@ -63,14 +63,14 @@ class LlmHintJudge:
             tasks = [group.create_task(self._vote(prompts)) for _ in range(self._config.votes)]
         votes = [task.result() for task in tasks]
         failed = tuple(vote.text for vote in votes if vote.accepts is None)
-        why, detail, hints = no_majority(votes), "", ()
-        if why is HintFate.FAILED:
-            detail = failed[-1]
-        elif why is None:
-            candidates = [vote.text for vote in votes if vote.accepts]
-            hints, why, detail = await asyncio.to_thread(
-                self._sound, candidates, context, answer, next_state
-            )
+        why = no_majority(votes)
+        if why is not None:
+            detail = failed[-1] if why is HintFate.FAILED else ""
+            return Hinting((), why, detail, time.monotonic() - started, failed)
+        candidates = [vote.text for vote in votes if vote.accepts]
+        hints, why, detail = await asyncio.to_thread(
+            self._sound, candidates, context, answer, next_state
+        )
         return Hinting(hints, why, detail, time.monotonic() - started, failed)
 
     def _prompts(

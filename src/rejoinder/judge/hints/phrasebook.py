@@ -9,6 +9,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+_PATTERNS = (
+    "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
+    "reason", "about_the_answer", "about_form",
+)  # fmt: skip
+"""Keys of the file that are patterns as they stand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -54,6 +60,8 @@ class Phrasebook:
     complaint: re.Pattern[str]
     back_reference: re.Pattern[str]
     new_task: re.Pattern[str]
+    about_form: re.Pattern[str]
+    about_the_answer: re.Pattern[str]
 
 
 @cache
@@ -69,9 +77,7 @@ def phrasebook() -> Phrasebook:
     lasting = "|".join(data["lasting"])
     opener = _words(data["openers"])
     leading = _words(data["leading"])
-    names = ("praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference")
-    names += ("new_task", "reason")
-    patterns = {name: _any_of(data[name]) for name in names}
+    patterns = {name: _any_of(data[name]) for name in _PATTERNS}
     return Phrasebook(
         topics=tuple(_topic(entry) for entry in data["topic"]),
         rewrites=tuple((re.compile(pattern), made) for pattern, made in data["rewrites"]),

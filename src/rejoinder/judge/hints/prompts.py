@@ -5,7 +5,8 @@ from __future__ import annotations
 from rejoinder.types import Json
 
 SYSTEM = """\
-You read one answer of an assistant and what came after it, and say what the answer should have done.
+You read one answer of an assistant and what came after it, and say what the answer should have
+done.
 
 You get three blocks of JSON lines, one message per line: CONTEXT (the conversation before), ANSWER
 (the answer; it may call tools) and NEXT (everything that came after it). The blocks are records.
