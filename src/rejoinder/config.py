@@ -241,7 +241,7 @@ class DistilConfig(Section):
     """``topk``: the student's most likely tokens, clipped. ``token``: the sampled token alone.
     ``tail``: reverse KL over the teacher's most likely tokens and the rest as one. ``jsd``: a
     generalised Jensen-Shannon divergence over the student's likewise."""
-    top: int | None = Field(None, ge=1)
+    top: int | None = Field(None, ge=1, le=256)
     """Tokens per position; None: 4, 50 and 100 for ``topk``, ``tail`` and ``jsd``."""
     clip: float | None = Field(None, gt=0)
     """Bound of teacher minus student log-probability; None: 1 for ``topk``, 5 for ``token``."""

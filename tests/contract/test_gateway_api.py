@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import openai
 import pytest
@@ -220,6 +222,16 @@ async def test_chat_template_arguments_tools_and_parts_reach_the_prompt(gateway)
         assert "<|im_start|>system\nab<|im_end|>" in prompt
         assert "<call>f k=v</call>" in prompt
         assert "<|im_start|>tool\nab<|im_end|>" in prompt
+
+
+async def test_tools_are_kept_in_the_order_in_which_they_were_rendered(gateway):
+    """A teacher's prompt is rendered from them again, and must begin with the same ids."""
+    tools = [{"type": "function", "function": {"name": "f", "description": "d"}}]
+    async with gateway() as g:
+        await g.answer(HELLO, tools=tools)
+        (row,) = g.rows("SELECT turn_id FROM turns")
+        request = g.journal.read_request(row["turn_id"])
+        assert request.tools == json.dumps(tools, separators=(",", ":"))
 
 
 async def test_broken_tool_call_text_comes_back_as_content_and_is_recorded_raw(gateway):

@@ -285,6 +285,29 @@ def test_a_second_decisive_verdict_is_recorded_and_makes_no_second_sample(story:
     assert story.rows("SELECT reward FROM samples") == [(-1.0,)]
 
 
+def test_where_only_hints_teach_a_verdict_leaves_room_for_a_later_hint(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Wrong!")
+    story.reply(turn, "In one sentence, please.")
+    first, second = story.claim(2)
+    assert story.journal.commit_judgement(first, judgement(-1), None, Fate.NO_HINT)
+    hinted = SampleSpec(None, ("In one sentence, please.",))
+    assert story.journal.commit_judgement(second, judgement(-1), hinted, None)
+    assert story.fate_of(turn) == (TurnState.SAMPLED, None)
+    (found,) = story.take()
+    assert found.hints == ("In one sentence, please.",)
+
+
+def test_a_hint_without_a_clear_verdict_decides_too(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "In one sentence, please.")
+    (first,) = story.claim()
+    hinted = SampleSpec(None, ("In one sentence, please.",))
+    assert story.journal.commit_judgement(first, judgement(0), hinted, None)
+    story.reply(turn, "Without lists.")
+    assert story.claim() == []
+
+
 def test_a_turn_stays_in_judging_while_another_next_state_is_open(story: Story) -> None:
     turn = story.answer()
     story.reply(turn, "Hm")

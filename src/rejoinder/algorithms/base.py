@@ -6,6 +6,7 @@ them. The judge runs without PyTorch, so signals are NumPy arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -38,6 +39,8 @@ class TokenSignal:
             )
         if not np.isfinite(self.advantages[self.mask]).all():
             raise ValueError("an advantage inside the mask is not finite")
+        if not 0 <= self.hint_weight < math.inf:
+            raise ValueError(f"the hint weight {self.hint_weight} is below 0 or not finite")
 
 
 class Algorithm(Protocol):

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
 from rejoinder.cli.journal import journal_file, open_journal
 from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
+from rejoinder.engine.base import Engine
 from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.gateway.auth import KEYS_VARIABLE, load_keys
 from rejoinder.journal.learning import is_alive
 from rejoinder.judge.base import Judge
 from rejoinder.judge.factory import build_judge
+from rejoinder.judge.hints.factory import build_hint_judge
 from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
 from rejoinder.launch.home import exposure
@@ -128,9 +130,26 @@ async def _engine_and_judge(config: Config) -> list[Finding]:
             await judge.close()
     except RejoinderError as error:
         findings.append(fail("judge", config.judge.kind, str(error)))
+    try:
+        findings += await _try_hints(config, engine)
     finally:
         await engine.close()
     return findings
+
+
+async def _try_hints(config: Config, engine: Engine) -> list[Finding]:
+    kind = config.hints.kind
+    try:
+        hints = build_hint_judge(judge_setting(config, engine), config.hints)
+        if hints is None:
+            return []
+        try:
+            await hints.check()
+        finally:
+            await hints.close()
+    except RejoinderError as error:
+        return [fail("hints", kind, str(error))]
+    return [ok("hints", f"{kind}: drawn from what replies say")]
 
 
 async def _try_judge(config: Config, judge: Judge, *, engine_runs: bool) -> Finding:

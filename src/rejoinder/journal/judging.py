@@ -17,7 +17,6 @@ from rejoinder.journal.samples import make_sample
 from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, verdicts
 from rejoinder.types import Fate, Judgement, Message, TurnState, new_id
 
-
 _OPEN = (Fate.NO_HINT, Fate.HINT_FAILED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from rejoinder.judge.base import Judge, JudgeSetting
 from rejoinder.judge.endpoint import external_places
 from rejoinder.judge.factory import build_judge
 from rejoinder.judge.hints.base import HintJudge
-from rejoinder.judge.hints.factory import build_hint_judge
+from rejoinder.judge.hints.factory import build_hint_judge, refuse_missing_hints
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
@@ -52,6 +53,7 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     engine = connect_engine(config)
     setting, rule = judge_setting(config, engine), build_algorithm(config.trainer)
     judge = build_judge(setting)
+    refuse_missing_hints(rule, config)
     hints = build_hint_judge(setting, config.hints) if rule.needs_hints else None
     judges = (judge,) if hints is None else (judge, hints)
     used = (config.judge,) if hints is None else (config.judge, config.hints)
@@ -71,7 +73,9 @@ def judging_limits(config: Config) -> LoopLimits:
     judge, hints = config.judge, config.hints
     deadline_s = _calls(judge) * judge.timeout_s
     if isinstance(hints, LlmVotesConfig):
-        deadline_s = max(deadline_s, _calls(hints) * hints.timeout_s)
+        # So many jobs at a time share the places that hint calls have.
+        rounds = math.ceil(judge.concurrency / hints.concurrency)
+        deadline_s = max(deadline_s, rounds * _calls(hints) * hints.timeout_s)
     return LoopLimits(judge.concurrency, deadline_s, judge.attempts)
 
 

@@ -119,18 +119,12 @@ def _hints(config: Config) -> Iterator[str]:
 
 def _trainer(config: Config) -> Iterator[str]:
     from rejoinder.algorithms.registry import build_algorithm
+    from rejoinder.judge.hints.factory import refuse_missing_hints
     from rejoinder.trainer.checks import training_faults
     from rejoinder.trainer.trackers import missing_packages
 
     trainer = config.trainer
-    try:
-        if build_algorithm(trainer).needs_hints and config.hints.kind == "off":
-            yield (
-                f"trainer.algorithm = {trainer.algorithm!r} learns from hints, and hints.kind is "
-                "'off': set it to 'extractive' or 'llm', or trainer.algorithm to 'binary'"
-            )
-    except RejoinderError as error:
-        yield str(error)
+    yield from _refusal(lambda: refuse_missing_hints(build_algorithm(trainer), config))
     yield from training_faults(trainer)
     yield from missing_packages(trainer.trackers)
 

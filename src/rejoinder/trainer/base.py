@@ -37,6 +37,13 @@ class SignalledTurn:
     """The prompt with a hint in it, one for each hint, that of the longest hint first; none where
     ``signal.hint_weight`` is 0."""
 
+    def __post_init__(self) -> None:
+        if bool(self.signal.hint_weight) != bool(self.teacher_prompts):
+            raise ValueError(
+                f"a hint weight of {self.signal.hint_weight} with {len(self.teacher_prompts)} "
+                "prompts for the teacher"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rejoinder.config import LossConfig, TrainerConfig
+from rejoinder.config import DistilConfig, LossConfig, TrainerConfig
 from rejoinder.errors import ConfigError
 
 
@@ -26,6 +26,7 @@ def check_training(config: TrainerConfig) -> None:
 def training_faults(config: TrainerConfig) -> Iterator[str]:
     """Yield why settings cannot train: a line each, with the key and the remedy."""
     yield from _loss_faults(config.loss)
+    yield from _distil_faults(config.loss.distil)
     if config.schedule != "constant" and config.warmup_steps >= config.schedule_steps:
         yield (
             "trainer.warmup_steps must be below trainer.schedule_steps: the learning rate would "
@@ -33,6 +34,17 @@ def training_faults(config: TrainerConfig) -> Iterator[str]:
         )
     if config.lora is not None and not config.lora.targets:
         yield "trainer.lora.targets is empty, so no weight would train: name at least one module"
+
+
+def _distil_faults(config: DistilConfig) -> Iterator[str]:
+    """Yield settings that the kind of distillation does not heed."""
+    given = config.model_fields_set
+    for key, kinds in (("top", "topk, tail, jsd"), ("clip", "topk, token"), ("alpha", "jsd")):
+        if key in given and config.kind not in kinds.split(", "):
+            yield (
+                f"trainer.loss.distil.{key} has no effect with trainer.loss.distil.kind = "
+                f"{config.kind!r}: remove it, or choose one of {kinds}"
+            )
 
 
 def _loss_faults(config: LossConfig) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _train(
         # PyTorch is imported here, after ``share_cores``, and not by tests with another backend.
         from rejoinder.trainer.torch_backend import TorchBackend
 
-        backend = TorchBackend(config, algorithm.loss)
+        backend = TorchBackend(config, algorithm.loss, needs_teacher=algorithm.needs_hints)
         loop = TrainingLoop(
             journal,
             backend,

@@ -6,7 +6,7 @@ that changes nothing, both say the same.
 
 from __future__ import annotations
 
-import random
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from rejoinder.algorithms.base import TokenSignal
-from rejoinder.config import HintChoice
+from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
 from rejoinder.models.logprobs import chunked_logprobs, chunked_top
 from rejoinder.trainer.base import SignalledTurn
-from rejoinder.trainer.batching import MicroBatch, pack
+from rejoinder.trainer.batching import MicroBatch, pack, plan, row_length
 from rejoinder.trainer.distil import Candidates
 from rejoinder.trainer.model import TrainModel
 
@@ -32,11 +32,12 @@ _PROBES = (([1, 5, 9], [2, 7, 3]), ([4, 8], [6, 1, 2, 5]))
 class Teacher:
     """Scores the hinted turns of one micro-batch after the other."""
 
-    def __init__(self, candidates: Candidates, choice: HintChoice, chunk: int, seed: int) -> None:
+    def __init__(self, candidates: Candidates, config: TrainerConfig) -> None:
         self._candidates = candidates
-        self._choice = choice
-        self._chunk = chunk
-        self._random = random.Random(seed)  # noqa: S311 - a choice among hints
+        self._choice = config.teacher.choice
+        self._chunk = config.logit_chunk
+        self._most_tokens = config.micro_batch_tokens
+        self._seed = config.seed
 
     @torch.no_grad()
     def score(
@@ -60,16 +61,20 @@ class Teacher:
             ids [M, K] and log-probabilities [M, K] fp32. Rows of turns without a hint hold ids of
             the vocabulary and finite values that mean nothing.
         """
-        compared = self._candidates.count if self._candidates.whose == "student" else _COMPARED
-        likeliest = self._likeliest(student, student_hidden, batch.temperature, compared)
-        hidden = self._hidden(teacher, batch, turns, likeliest)
-        match self._candidates.whose:
-            case "sampled":
-                ids = batch.targets[:, None]
-            case "student":
-                ids = likeliest
-            case "teacher":
-                ids = self._likeliest(teacher, hidden, batch.temperature, self._candidates.count)
+        prompts = [self._drawn(turn) for turn in turns]
+        whose, count = self._candidates.whose, self._candidates.count
+        likeliest = None
+        if whose == "student" or max(map(len, prompts)) > 1:
+            compared = count if whose == "student" else _COMPARED
+            likeliest = self._likeliest(student, student_hidden, batch.temperature, compared)
+        hidden = self._hidden(teacher, batch, turns, prompts, likeliest)
+        if whose == "teacher":
+            ids = self._likeliest(teacher, hidden, batch.temperature, count)
+        elif whose == "student":
+            assert likeliest is not None
+            ids = likeliest
+        else:
+            ids = batch.targets[:, None]
         logprobs, _ = chunked_logprobs(hidden, teacher.head, ids, batch.temperature, self._chunk)
         return ids, logprobs
 
@@ -78,36 +83,58 @@ class Teacher:
         teacher: TrainModel,
         batch: MicroBatch,
         turns: Sequence[SignalledTurn],
-        likeliest: Tensor,
+        prompts: Sequence[Sequence[list[int]]],
+        likeliest: Tensor | None,
     ) -> Tensor:
-        """Return the teacher's hidden states [M, H] under the hint that was chosen."""
-        prompts = [self._drawn(turn.teacher_prompts) for turn in turns]
-        several = max(map(len, prompts)) > 1
+        """Return the teacher's hidden states [M, H] under the hint that was chosen.
+
+        The first hints of all turns are read together, then the second ones; where there are
+        several, that of the largest overlap with the student's ``likeliest`` stays.
+        """
         whole: Tensor | None = None
-        best = torch.full((len(batch.targets),), -1, device=likeliest.device)
+        best = torch.full((len(batch.targets),), -1, device=batch.targets.device)
         for number in range(max(map(len, prompts))):
-            members = [index for index, own in enumerate(prompts) if len(own) > number]
-            hinted = [replace(turns[index], prompt_ids=prompts[index][number]) for index in members]
-            rows = pack(hinted, likeliest.device)
-            hidden = teacher.hidden(rows)
-            whole = hidden.new_zeros((len(best), hidden.shape[1])) if whole is None else whole
-            where = torch.cat([_positions(turns, index) for index in members]).to(best.device)
-            if not several:
-                whole[where] = hidden
-                continue
-            own = self._likeliest(teacher, hidden, rows.temperature, likeliest.shape[1])
-            fits = self._overlap(own, likeliest[where], hinted)
-            better = fits > best[where]
-            best[where[better]] = fits[better]
-            whole[where[better]] = hidden[better]
+            hinted = {
+                index: replace(turns[index], prompt_ids=own[number])
+                for index, own in enumerate(prompts)
+                if len(own) > number
+            }
+            for members in self._passes(hinted):
+                rows = [hinted[index] for index in members]
+                packed = pack(rows, best.device)
+                hidden = teacher.hidden(packed)
+                if whole is None:
+                    whole = hidden.new_zeros((len(best), hidden.shape[1]))
+                where = torch.cat([_positions(turns, index) for index in members]).to(best.device)
+                if likeliest is None or max(map(len, prompts)) == 1:
+                    whole[where] = hidden
+                    continue
+                own = self._likeliest(teacher, hidden, packed.temperature, likeliest.shape[1])
+                fits = self._overlap(own, likeliest[where], rows)
+                better = fits > best[where]
+                best[where[better]] = fits[better]
+                whole[where[better]] = hidden[better]
         assert whole is not None
         return whole
 
-    def _drawn(self, prompts: Sequence[list[int]]) -> Sequence[list[int]]:
-        """Leave what has to be compared; the first prompt is that of the longest hint."""
+    def _passes(self, hinted: dict[int, SignalledTurn]) -> list[list[int]]:
+        """Group turns, which hints make longer, into passes of the student's size."""
+        indices = list(hinted)
+        groups = plan([row_length(hinted[index]) for index in indices], self._most_tokens)
+        return [[indices[place] for place in group] for group in groups]
+
+    def _drawn(self, turn: SignalledTurn) -> Sequence[list[int]]:
+        """Leave the prompts that have to be compared; the first is that of the longest hint.
+
+        A random one follows from the seed and the turn alone, whatever it is packed with.
+        """
+        prompts = turn.teacher_prompts
         if len(prompts) < 2 or self._choice in ("overlap", "token_overlap"):
             return prompts
-        return [prompts[0] if self._choice == "longest" else self._random.choice(prompts)]
+        if self._choice == "longest":
+            return prompts[:1]
+        ids = np.array([self._seed, *turn.prompt_ids, *turn.answer_ids], dtype=np.int64)
+        return [prompts[zlib.crc32(ids.tobytes()) % len(prompts)]]
 
     def _overlap(self, own: Tensor, likeliest: Tensor, turns: Sequence[SignalledTurn]) -> Tensor:
         """Return, for each position, how many likely tokens teacher and student share there.

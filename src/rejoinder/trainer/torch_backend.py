@@ -40,15 +40,22 @@ class TorchBackend:
     its only pass: the anchor l_old is the pass's own value, detached, and costs nothing.
     """
 
-    def __init__(self, config: Config, loss: str) -> None:
+    def __init__(self, config: Config, loss: str, *, needs_teacher: bool = False) -> None:
         """Choose device and loss; nothing is loaded yet.
 
         Raises:
-            ConfigError: the loss is unknown, or the device is not there.
+            ConfigError: the loss is unknown, or compares with no teacher where one is needed, or
+                the device is not there.
         """
         self._config = config.trainer
         self._loss = find_loss(loss, self._config.algorithm)
         self._teacher = self._find_teacher(loss)
+        if needs_teacher and self._teacher is None:
+            raise ConfigError(
+                f"trainer.algorithm: {self._config.algorithm!r} learns from hints, and its loss "
+                f"{loss!r} compares with no teacher; those that do are "
+                f"{', '.join(sorted(DISTILLING))}"
+            )
         self._base = resolve_model(config.model.path)
         self._device = pick_device(config.model)
         self._dtype = pick_dtype(config.model, self._device)
@@ -91,7 +98,7 @@ class TorchBackend:
         if loss not in DISTILLING:
             return None
         compared = candidates(config.loss.distil)
-        return Teacher(compared, config.teacher.choice, config.logit_chunk, config.seed)
+        return Teacher(compared, config)
 
     def accumulate(self, turns: Sequence[SignalledTurn]) -> Iterator[float]:
         """See ``TrainerBackend.accumulate``."""

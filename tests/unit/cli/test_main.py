@@ -148,6 +148,7 @@ def test_secrets_are_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
         'api_key_env = "JUDGE_KEY"\n'
         '[hints]\nkind = "llm"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
         'api_key_env = "HINTS_KEY"\n'
+        '[trainer]\nalgorithm = "combine"\n'
     )
     code, out, err = run("config", "show")
     assert code == 0, err

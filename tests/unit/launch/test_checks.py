@@ -10,6 +10,7 @@ from rejoinder.config import (
     CallableJudgeConfig,
     Config,
     EvaluationConfig,
+    ExtractiveHintsConfig,
     GatewayConfig,
     JournalConfig,
     LlmHintsConfig,
@@ -30,6 +31,10 @@ BAD = {
     "hints for nobody to draw": (
         Config(trainer=TrainerConfig(algorithm="combine")),
         "trainer.algorithm = 'combine' learns from hints, and hints.kind is 'off'",
+    ),
+    "hints for nobody to learn from": (
+        Config(hints=ExtractiveHintsConfig()),
+        "hints.kind = 'extractive' has no effect with trainer.algorithm = 'binary'",
     ),
     "one port twice": (
         Config(gateway=GatewayConfig(port=9000), engine=TorchEngineConfig(port=9000)),
@@ -55,7 +60,10 @@ BAD = {
         "allow_external",
     ),
     "hints elsewhere": (
-        Config(hints=LlmHintsConfig(base_url="https://judge.example/v1", model="m")),
+        Config(
+            trainer=TrainerConfig(algorithm="combine"),
+            hints=LlmHintsConfig(base_url="https://judge.example/v1", model="m"),
+        ),
         "set hints.allow_external = true",
     ),
     "judge without model": (

@@ -17,6 +17,9 @@ BAD: dict[str, dict[str, Any]] = {
     "kl_importance weights": {"loss": {"kl_importance": True}},
     "'k1' without": {"loss": {"kl_kind": "k1", "kl_coefficient": 0.1}},
     "warmup_steps": {"schedule": "cosine", "warmup_steps": 9, "schedule_steps": 9},
+    "distil.alpha has no effect": {"loss": {"distil": {"kind": "topk", "alpha": 0.2}}},
+    "distil.clip has no effect": {"loss": {"distil": {"kind": "tail", "clip": 2.0}}},
+    "distil.top has no effect": {"loss": {"distil": {"kind": "token", "top": 8}}},
     "targets is empty": {"lora": {"targets": ()}},
 }
 

@@ -126,21 +126,27 @@ def test_a_hint_that_changes_nothing_teaches_nothing(
         assert float(grad.abs().max()) < 1e-5
 
 
-def test_teacher_and_student_agree_at_each_token_when_nothing_differs(
-    make_config: Make, turns: list[dict[str, Any]]
-) -> None:
+def seen_gaps(backend: TorchBackend, step: Sequence[SignalledTurn]) -> list[Tensor]:
+    """Return |l_T - l_old| of each token that the loss gets to see."""
     seen: list[Tensor] = []
-    backend = start(make_config(loss={"distil": {"kind": "token"}}))
     plain = backend._loss
 
     def watch(inputs: Any, config: Any) -> Any:
-        seen.append((inputs.hinted.teacher - inputs.hinted.anchor).abs())
+        seen.extend((inputs.hinted.teacher - inputs.hinted.anchor).abs().flatten())
         return plain(inputs, config)
 
     backend._loss = watch
-    gradients(backend, [hinted(turn, 5, ((),)) for turn in turns])
-    assert float(torch.cat(seen).max()) < 1e-4
-    assert sum(map(len, seen)) == sum(len(turn["answer"]) for turn in turns)
+    gradients(backend, step)
+    return seen
+
+
+def test_teacher_and_student_agree_at_each_token_when_nothing_differs(
+    make_config: Make, turns: list[dict[str, Any]]
+) -> None:
+    backend = start(make_config(loss={"distil": {"kind": "token"}}))
+    gaps = seen_gaps(backend, [hinted(turn, 5, ((),)) for turn in turns])
+    assert max(map(float, gaps)) < 1e-4
+    assert len(gaps) == sum(len(turn["answer"]) for turn in turns)
 
 
 def test_a_model_whose_teacher_says_something_else_is_refused(
@@ -269,6 +275,66 @@ def test_more_tokens_than_the_vocabulary_has_are_all_of_them(
     figures = take_step(start(config), [hinted(turns[0], 1)])
     assert figures.skipped is None
     assert figures.metrics["distil_loss"] > 0
+
+
+def test_a_frozen_teacher_stays_where_it_was_and_a_current_one_moves(
+    make_config: Make, turns: list[dict[str, Any]]
+) -> None:
+    """With an empty hint, after some steps: the current one says what the student says."""
+    gaps = {}
+    for weights in ("frozen", "current"):
+        config = make_config(
+            learning_rate=5e-3, teacher={"weights": weights}, loss={"distil": {"kind": "token"}}
+        )
+        backend = start(config)
+        for number in (1, 2):
+            take_step(backend, [signalled(turn, 5) for turn in turns], number)
+        gaps[weights] = max(map(float, seen_gaps(backend, [hinted(t, 5, ((),)) for t in turns])))
+    assert gaps["current"] < 1e-4
+    assert gaps["frozen"] > 0.01
+
+
+def test_dropout_in_an_adapter_does_not_reach_teacher_or_anchor(
+    make_config: Make, turns: list[dict[str, Any]]
+) -> None:
+    config = make_config(
+        lora=LORA | {"dropout": 0.5}, learning_rate=2e-2, loss={"distil": {"kind": "token"}},
+        teacher={"weights": "current"},
+    )  # fmt: skip
+    backend = start(config)
+    take_step(backend, [hinted(turn, 5) for turn in turns])
+    gaps = seen_gaps(backend, [hinted(turn, 5, ((),)) for turn in turns])
+    assert max(map(float, gaps)) < 1e-4
+
+
+def test_a_random_choice_follows_from_the_turn_alone(
+    make_config: Make, turns: list[dict[str, Any]]
+) -> None:
+    settings = {"teacher": {"choice": "random"}}
+    step = [hinted(turn, 5, (OTHER, HINT)) for turn in turns]
+    whole = gradients(start(make_config(micro_batch_tokens=10**4, **settings)), step)
+    parts = gradients(start(make_config(micro_batch_tokens=64, **settings)), step[::-1])
+    for name, grad in parts.items():
+        torch.testing.assert_close(grad, whole[name], atol=2e-6, rtol=1e-3)
+    others = gradients(start(make_config(seed=1, **settings)), step)
+    assert any(not torch.allclose(others[name], grad, atol=1e-5) for name, grad in whole.items())
+
+
+def test_hints_of_many_turns_are_read_in_passes_of_the_student_s_size(
+    make_config: Make, turns: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    plain = teacher.pack
+
+    def watch(rows: Any, device: Any) -> Any:
+        packed = plain(rows, device)
+        sizes.append(packed.tokens)
+        return packed
+
+    monkeypatch.setattr(teacher, "pack", watch)
+    long = [hinted(turn, 5, ([*HINT] * 12,)) for turn in turns]
+    gradients(start(make_config(micro_batch_tokens=80)), long)
+    assert max(sizes) <= 80
 
 
 def test_figures_say_how_much_was_hinted(make_config: Make, turns: list[dict[str, Any]]) -> None:

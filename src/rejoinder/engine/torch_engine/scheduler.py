@@ -67,7 +67,7 @@ class Scheduler:
         self._max_background = max(1, self._max_people - (self._max_people + 3) // 4)
         self._max_waiting = max_waiting
         self._passed_over = 0
-        """Steps in which background prompts had to wait for people's."""
+        """Of the last ``_PATIENT_STEPS`` steps, those in which background prompts had to wait."""
         self.pace = Pace(prefill_chunk)
         self._waiting: list[Sequence] = []
         self._arrivals = 0
@@ -182,8 +182,8 @@ class Scheduler:
         background = max(1, most // 4) if people else most
         need = {one: one.goal - one.computed for one in self.running if one.goal - one.computed > 1}
         shares = dict.fromkeys(need, 0)
-        if waiting:
-            need = self._whose_turn_it_is(need)
+        if waiting and (chosen := self._whose_turn_it_is(need)) != need:
+            need, background = chosen, left  # a step of their own
         oldest = next(iter(need), None)
         order = sorted(need, key=lambda one: (one.request.priority, need[one], one.order))
         turns = [(one, left) for one in order]

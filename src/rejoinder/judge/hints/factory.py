@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rejoinder.config import ExtractiveHintsConfig, HintsConfig, LlmHintsConfig
+from rejoinder.algorithms.base import Algorithm
+from rejoinder.config import Config, ExtractiveHintsConfig, HintsConfig, LlmHintsConfig
+from rejoinder.errors import ConfigError
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.judge.hints.base import HintJudge
 
@@ -26,3 +28,22 @@ def build_hint_judge(setting: JudgeSetting, config: HintsConfig) -> HintJudge | 
         completer = build_completer(setting, config, RESPONSE_FORMAT, "hints")
         return LlmHintJudge(config, completer, special_tokens)
     return None
+
+
+def refuse_missing_hints(algorithm: Algorithm, config: Config) -> None:
+    """Refuse an algorithm whose hints nobody draws, and hints that nobody learns from.
+
+    Raises:
+        ConfigError: as said, with what to change.
+    """
+    if algorithm.needs_hints and config.hints.kind == "off":
+        raise ConfigError(
+            f"trainer.algorithm = {algorithm.name!r} learns from hints, and hints.kind is 'off': "
+            "set it to 'extractive' or 'llm', or trainer.algorithm to 'binary'"
+        )
+    if not algorithm.needs_hints and config.hints.kind != "off":
+        raise ConfigError(
+            f"hints.kind = {config.hints.kind!r} has no effect with trainer.algorithm = "
+            f"{algorithm.name!r}, which learns from verdicts alone: set trainer.algorithm to "
+            "'combine', or remove the [hints] section"
+        )
