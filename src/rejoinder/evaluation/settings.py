@@ -42,11 +42,15 @@ class DemoSettings:
     no end token to learn from."""
     voice: str = "plain_prose"
     temperature: float = 0.6
-    max_tokens: int = 128
+    max_tokens: int = 160
+    """Room for the longest answer that satisfies. With less, answers that are only a little long
+    are cut, and whether one is depends on chance more than on what the model has learnt."""
     measure_at_once: int = 16
     batch_size: int = 16
     learning_rate: float = 4e-5
-    """At the first update; it falls in a line, so that the last updates settle what was learnt."""
+    """It falls in a line, so that the last updates settle what was learnt."""
+    warmup_steps: int = 3
+    """The first updates are small: moments of few samples would make them mere signs of noise."""
     share_of_schedule: float = 0.7
     """How much of the line from the learning rate to zero the updates take."""
     baseline: Baseline = "leave_one_out"
@@ -79,7 +83,8 @@ class DemoSettings:
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 schedule="linear",
-                schedule_steps=max(1, round(self.updates / self.share_of_schedule)),
+                warmup_steps=self.warmup_steps,
+                schedule_steps=self.warmup_steps + round(self.updates / self.share_of_schedule),
                 baseline=self.baseline,
                 betas=self.betas,
                 weight_decay=self.weight_decay,
