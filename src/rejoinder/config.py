@@ -75,7 +75,8 @@ class TorchEngineConfig(Section):
     host: str = "127.0.0.1"
     port: int = Field(8081, ge=0, le=65535)
     max_running: int = Field(16, ge=1)
-    """Sequences decoded together."""
+    """Answers to people that are computed together; judges have places besides, at most an eighth
+    as many, so that people who talk without a pause do not keep verdicts waiting."""
     max_waiting: int = Field(1024, ge=1)
     cache_slots: int = Field(32, ge=2)
     """KV slots: running sequences and finished ones kept for prefix reuse."""

@@ -38,9 +38,10 @@ def training_faults(config: TrainerConfig) -> Iterator[str]:
 
 def _distil_faults(config: DistilConfig) -> Iterator[str]:
     """Yield settings that the kind of distillation does not heed."""
-    given = config.model_fields_set
+    fields = type(config).model_fields
     for key, kinds in (("top", "topk, tail, jsd"), ("clip", "topk, token"), ("alpha", "jsd")):
-        if key in given and config.kind not in kinds.split(", "):
+        is_set = getattr(config, key) != fields[key].default
+        if is_set and config.kind not in kinds.split(", "):
             yield (
                 f"trainer.loss.distil.{key} has no effect with trainer.loss.distil.kind = "
                 f"{config.kind!r}: remove it, or choose one of {kinds}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,22 +189,25 @@ async def test_a_full_queue_refuses_with_busy_and_those_in_it_are_served(tiny_mo
             assert found.finish_reason is not None
 
 
-async def test_people_go_before_judges_in_the_queue(tiny_models: list[Path]):
+async def test_people_do_not_wait_for_judges_nor_judges_for_people(tiny_models: list[Path]):
     async with torch_engine(tiny_models[0], max_running=1) as engine:
-        first = Answer()
-        running = asyncio.create_task(answer(engine, request(PROMPT, **LONG), first))
-        await until(lambda: first.ids)
         ended: list[str] = []
 
-        async def late(name: str, priority: int) -> None:
-            await answer(engine, request(PROMPT, priority=priority))
+        async def ask(name: str, **options: Any) -> None:
+            await answer(engine, request(PROMPT, **options))
             ended.append(name)
 
-        judge = asyncio.create_task(late("judge", 10))
+        first = Answer()
+        talking = asyncio.create_task(answer(engine, request(PROMPT, **LONG), first))
+        await until(lambda: first.ids)
+        await ask("judge", priority=10, max_tokens=2)
+        assert not talking.done()
+        await talking
+        slow = asyncio.create_task(ask("slow judge", priority=10, **LONG))
         await asyncio.sleep(0.01)
-        person = asyncio.create_task(late("person", 0))
-        await asyncio.gather(running, judge, person)
-        assert ended == ["person", "judge"]
+        await ask("person", max_tokens=2)
+        await slow
+        assert ended == ["judge", "person", "slow judge"]
 
 
 async def test_judges_never_take_all_places(tiny_models: list[Path]):
