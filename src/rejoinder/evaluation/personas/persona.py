@@ -38,15 +38,16 @@ BAD_ANSWER = (Flaw.REPETITIVE, Flaw.CUT)
 """Bother less than a broken wish, which is often what caused them."""
 _PACKAGE = "rejoinder.evaluation.personas.shipped"
 _COMMON = "common_words.toml"
+_USUAL = SenseLimits()
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Sense(Section):
-    max_repetition: float = Field(SenseLimits.max_repetition, ge=0, lt=1)
-    min_distinct: float = Field(SenseLimits.min_distinct, gt=0, le=1)
-    min_glue: float = Field(SenseLimits.min_glue, gt=0, le=1)
-    min_new_words: int = Field(SenseLimits.min_new_words, ge=1)
-    min_coverage: float = Field(SenseLimits.min_coverage, gt=0, le=1)
+    max_repetition: float = Field(_USUAL.max_repetition, ge=0, lt=1)
+    min_distinct: float = Field(_USUAL.min_distinct, gt=0, le=1)
+    min_glue: float = Field(_USUAL.min_glue, gt=0, le=1)
+    min_new_words: int = Field(_USUAL.min_new_words, ge=1)
+    min_coverage: float = Field(_USUAL.min_coverage, gt=0, le=1)
 
 
 class _Words(Section):
