@@ -1,4 +1,4 @@
-"""Shows a running demonstration: a progress bar on a terminal, sparse lines elsewhere."""
+"""Shows a running evaluation: a progress bar on a terminal, sparse lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from rejoinder.evaluation.run import Snapshot
+from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.statistics import Share
 
 LINE_EVERY_S = 30.0
@@ -25,6 +25,7 @@ _TITLES = {
     "learning": "people talk, policy updates",
     "after": "held-out answers after",
     "curve": "held-out answers of a version in between",
+    "heldout": "held-out answers of the newest version",
 }
 
 

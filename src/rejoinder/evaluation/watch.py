@@ -112,6 +112,4 @@ class JournalView:
         if row is None:
             raise JournalError(f"no answer of completion {completion_id!r} is in the journal")
         prompt = self._journal.read_request(row.turn_id).prompt_ids
-        return SampledIds(
-            prompt, decode_ids(row.answer_ids), decode_logprobs(row.logprobs)
-        )
+        return SampledIds(prompt, decode_ids(row.answer_ids), decode_logprobs(row.logprobs))

@@ -12,9 +12,10 @@ from rejoinder.evaluation.client import Reply
 from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
 from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.measure import Measurement
+from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.questions import Question
 from rejoinder.evaluation.report import show_result, summary
-from rejoinder.evaluation.run import DemoResult, Snapshot
+from rejoinder.evaluation.run import DemoResult
 from rejoinder.evaluation.sessions import judge_by_rule
 from rejoinder.evaluation.settings import DemoSettings
 from rejoinder.evaluation.statistics import Share

@@ -43,11 +43,13 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Sense(Section):
-    max_repetition: float = Field(_USUAL.max_repetition, ge=0, lt=1)
-    min_distinct: float = Field(_USUAL.min_distinct, gt=0, le=1)
-    min_glue: float = Field(_USUAL.min_glue, gt=0, le=1)
+    """Bounded, so that no file can switch it off."""
+
+    max_repetition: float = Field(_USUAL.max_repetition, ge=0, le=0.5)
+    min_distinct: float = Field(_USUAL.min_distinct, ge=0.2, le=1)
+    min_glue: float = Field(_USUAL.min_glue, ge=0.05, le=1)
     min_new_words: int = Field(_USUAL.min_new_words, ge=1)
-    min_coverage: float = Field(_USUAL.min_coverage, gt=0, le=1)
+    min_coverage: float = Field(_USUAL.min_coverage, ge=0.1, le=1)
 
 
 class _Words(Section):
@@ -144,8 +146,12 @@ def load_persona(name: str) -> Persona:
     path = Path(name).expanduser()
     if path.suffix != ".toml":
         close = difflib.get_close_matches(name, shipped_personas(), n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(shipped_personas())}"
-        raise ConfigError(f"no persona is called {name!r}; {hint} (or give the path of a .toml file)")
+        hint = (
+            f"did you mean {close[0]}?" if close else f"there are {', '.join(shipped_personas())}"
+        )
+        raise ConfigError(
+            f"no persona is called {name!r}; {hint} (or give the path of a .toml file)"
+        )
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -182,9 +188,7 @@ def parse_persona(text: str, source: str, folder: Path | None) -> Persona:
         asks=file.asks,
         checks=checks,
         sense=SenseLimits(**file.sense.model_dump()),
-        voice={
-            kind: Phrases(own.openers, own.cores, own.closers) for kind, own in known.items()
-        },
+        voice={kind: Phrases(own.openers, own.cores, own.closers) for kind, own in known.items()},
         order=order,
         folder=folder,
         digest=_digest(file, known),
@@ -253,7 +257,9 @@ def _placeholder_fault(text: str, *, fillable: bool) -> str | None:
     if names and not fillable:
         return "only cores may have placeholders"
     unknown = names - {"topic", "word"}
-    return f"the placeholders are {{topic}} and {{word}}, not {sorted(unknown)}" if unknown else None
+    return (
+        f"the placeholders are {{topic}} and {{word}}, not {sorted(unknown)}" if unknown else None
+    )
 
 
 @cache
@@ -261,7 +267,8 @@ def _common_words() -> dict[str, _Words]:
     """Return what all personas say of an answer that is none, and as goodbye."""
     text = resources.files(_PACKAGE).joinpath(_COMMON).read_text("utf-8")
     return {
-        kind: _Words.model_validate(phrases) for kind, phrases in _tuples(tomllib.loads(text)).items()
+        kind: _Words.model_validate(phrases)
+        for kind, phrases in _tuples(tomllib.loads(text)).items()
     }
 
 

@@ -24,7 +24,7 @@ _MARK = "####"
 
 @dataclass(frozen=True, slots=True)
 class Task(Question):
-    """Something to ask; ``answer`` is the number that a right answer ends with, where it has one."""
+    """Something to ask; ``answer`` is the number a right answer ends with, where it has one."""
 
     answer: Decimal | None = None
 
@@ -104,7 +104,5 @@ def _parse(line: str, place: str) -> Task:
 def _split(tasks: tuple[Task, ...], split: Split) -> tuple[Task, ...]:
     wanted = split is Split.HELDOUT
     return tuple(
-        task
-        for number, task in enumerate(tasks, 1)
-        if (number % HELD_OUT_EVERY == 0) == wanted
+        task for number, task in enumerate(tasks, 1) if (number % HELD_OUT_EVERY == 0) == wanted
     )
