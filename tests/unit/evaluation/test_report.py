@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fake_gateway import GOOD
 from rejoinder.evaluation.client import Reply
 from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
 from rejoinder.evaluation.live_view import LiveView
@@ -19,8 +20,6 @@ from rejoinder.evaluation.run import DemoResult
 from rejoinder.evaluation.sessions import judge_by_rule
 from rejoinder.evaluation.settings import DemoSettings
 from rejoinder.evaluation.statistics import Share
-
-from .conftest import GOOD
 
 SETTINGS = DemoSettings(heldout=2)
 QUESTION = Question("How do I grow tomatoes?", "gardening")
