@@ -140,6 +140,13 @@ _GLUE = frozenset(
         "also more"
     )
 )
+_COURTESY = frozenset(
+    stem(word)
+    for word in words_of(
+        "hello hi hey greetings welcome thank thanks please sorry glad happy hope luck lucky wish "
+        "wishes enjoy fun"
+    )
+)
 _MOST_LINES = 3
 """More lines than this, in so short a text, are a list whatever they begin with."""
 
@@ -248,8 +255,15 @@ def repetition_of(words: list[str], answer: str) -> float:
 
 
 def new_words(question: str, answer: str) -> int:
-    """Return how many distinct content words the answer adds to the question's."""
-    return len(content_stems(answer) - content_stems(question))
+    """Return how many distinct content words and numbers the answer adds to the question's.
+
+    Words of mere courtesy add nothing.
+    """
+    return len(_content(answer) - _content(question) - _COURTESY)
+
+
+def _content(text: str) -> set[str]:
+    return content_stems(text) | {word for word in words_of(text) if word.isdecimal()}
 
 
 def coverage_of(question: str, answer: str) -> float:

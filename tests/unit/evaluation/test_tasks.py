@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def test_a_hundred_word_problems_train_and_fifty_are_held_out() -> None:
     assert (len(training), len(heldout)) == (100, 50)
     texts = [task.text for task in (*training, *heldout)]
     assert len(set(texts)) == 150
-    assert all(re.search(r"How (many|much|long|tall|old)|What is", text) for text in texts)
+    assert all(text.endswith("?") for text in texts)
     assert all(task.answer is not None and task.answer % 1 == 0 for task in training + heldout)
 
 
