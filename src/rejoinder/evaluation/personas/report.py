@@ -75,51 +75,44 @@ def _band(outcome: Outcome) -> Band:
 
 
 def _table(found: Sequence[Outcome]) -> Table:
-    table = Table(title="Personas: means over seeds, with 95 % intervals")
-    table.add_column("persona")
+    table = Table(
+        title="Means over seeds, with 95 % intervals",
+        caption="held out: first answers that pass; right: that end with the task's number",
+        show_lines=True,
+    )
+    table.add_column("persona", overflow="fold")
     table.add_column("method")
-    for heading in (
-        "seeds",
-        "converged",
-        "sessions to converge",
-        "held out, before",
-        "after",
-        "best",
-        "right, before",
-        "after",
-        "KL to start",
-    ):
+    for heading in ("converged", "sessions", "held out", "right", "KL to start"):
         table.add_column(heading, justify="right")
     for one in found:
-        restricted = "" if one.converged == len(one.seeds) else f", up to {one.horizon}"
         cells = (
-            str(len(one.seeds)),
             f"{one.converged} of {len(one.seeds)}",
-            f"{_sessions(one.sessions)}{restricted}",
-            *map(
-                _optional,
-                (
-                    one.passed_before,
-                    one.passed_after,
-                    one.passed_best,
-                    one.right_before,
-                    one.right_after,
-                    one.divergence,
-                ),
-            ),
+            _sessions(one),
+            f"{_change(one.passed_before, one.passed_after)}\nbest {one.passed_best.value:.2f}",
+            _change(one.right_before, one.right_after),
+            "-" if one.divergence is None else f"{one.divergence.value:.3f}",
         )
         table.add_row(Text(one.subject.title), Text(one.method), *map(Text, cells))
     return table
 
 
-def _sessions(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.0f}"
-    return f"{estimate.value:.0f} ({estimate.low:.0f} to {estimate.high:.0f})"
+def _sessions(one: Outcome) -> str:
+    """Return the restricted mean, and up to where, where somebody has not converged."""
+    lines = [f"{one.sessions.value:.0f}"]
+    if one.sessions.low is not None and one.sessions.high is not None:
+        lines.append(f"{one.sessions.low:.0f} to {one.sessions.high:.0f}")
+    if one.converged < len(one.seeds):
+        lines.append(f"(up to {one.horizon})")
+    return "\n".join(lines)
 
 
-def _optional(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else str(estimate)
+def _change(before: Estimate | None, after: Estimate | None) -> str:
+    if before is None or after is None:
+        return "-"
+    values = f"{before.value:.2f} → {after.value:.2f}"
+    if after.low is None or after.high is None:
+        return values
+    return f"{values}\n{after.low:.2f} to {after.high:.2f}"
 
 
 def _sentence(one: Comparison) -> str:
