@@ -12,7 +12,7 @@ from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import leave_on_sigterm, out
 from rejoinder.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Measure what the system learns from people.")
+app = typer.Typer(no_args_is_help=True)
 
 _PEOPLE, _LIMITS, _ELSEWHERE = "Who talks", "How long", "Elsewhere"
 
@@ -46,7 +46,10 @@ def personas(
         str | None,
         typer.Option(help="What the report calls the method (default: the algorithm)."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with seeds 0, 1, ...")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first; then counting up.")
+    ] = 0,
     sessions: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 200,
     updates: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 24,
     minutes: Annotated[float, typer.Option(min=0.1, rich_help_panel=_LIMITS)] = 60.0,
@@ -118,7 +121,7 @@ def personas(
     plan = Plan(
         groups=(chosen,) if joint else tuple((one,) for one in chosen),
         algorithms=tuple(dict.fromkeys(algorithm or [base.trainer.algorithm])),
-        seeds=tuple(range(seeds)),
+        seeds=tuple(range(first_seed, first_seed + seeds)),
         settings=BenchmarkSettings(
             sessions=sessions,
             updates=updates,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -32,12 +34,15 @@ from rejoinder.evaluation.personas.run import RunSpec, run_once
 from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings, system_config
 from rejoinder.evaluation.personas.speakers import PlayedBy, Scripted, SpeakerOf
 from rejoinder.evaluation.progress import Snapshot, Watcher
+from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.system import with_system
 from rejoinder.evaluation.watch import JournalView
 from rejoinder.launch.checks import refuse_faults
 from rejoinder.launch.system import LocalSystem
 from rejoinder.net import is_local
 from rejoinder.types import Json
+
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,8 @@ class Plan:
                 raise ConfigError(f"personas of one run need different names: {', '.join(names)}")
         if self.label is not None and len(self.algorithms) > 1:
             raise ConfigError("a label names one method: give one algorithm with it")
+        if self.label is not None and not _LABEL.fullmatch(self.label):
+            raise ConfigError(f"the label {self.label!r} names files: use letters, digits, - and _")
         runs = len(self.groups) * len(self.algorithms) * len(self.seeds)
         if self.gateway is not None:
             _ = self.gateway.root
@@ -220,6 +227,7 @@ class _Job:
             "algorithm": self._algorithm,
             "benchmark": asdict(plan.settings),
             "personas": {persona.name: persona.digest for persona in personas},
+            "tasks": {persona.name: _tasks_digest(persona) for persona in personas},
             "voice": "phrasebook"
             if plan.voice is None
             else f"{plan.voice.model} at {plan.voice.root}",
@@ -257,6 +265,12 @@ class _Job:
 
         watcher.show(Snapshot("start", 0, 1))
         return await with_system(self._config(home), lambda _: None, work)
+
+
+def _tasks_digest(persona: Persona) -> str:
+    """Tell task sets apart by what they ask: a file may have changed under its name."""
+    texts = [f"{task.text} {task.answer}" for split in Split for task in persona.load_tasks(split)]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 @asynccontextmanager

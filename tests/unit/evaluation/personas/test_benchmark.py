@@ -99,6 +99,16 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(
         run_it(other, tmp_path)
 
 
+def test_a_task_file_that_changed_makes_another_run(served: FakeGateway, tmp_path: Path) -> None:
+    sums = [f'{{"question": "How many apples are {n}?", "answer": "{n}"}}' for n in range(6)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(sums))
+    plan = replace(at(served), groups=((replace(CALM, tasks=str(tmp_path / "sums.jsonl")),),))
+    run_it(plan, tmp_path / "out")
+    (tmp_path / "sums.jsonl").write_text("\n".join([*sums[:-1], sums[-1].replace("5", "7")]))
+    with pytest.raises(RejoinderError, match=r"other settings \(tasks\)"):
+        run_it(plan, tmp_path / "out")
+
+
 PLAN = Plan(groups=((CALM,),), settings=SETTINGS)
 
 
@@ -108,6 +118,7 @@ PLAN = Plan(groups=((CALM,),), settings=SETTINGS)
         (replace(PLAN, groups=()), "at least one persona"),
         (replace(PLAN, groups=((CALM, CALM),)), "different names"),
         (replace(PLAN, label="x", algorithms=("binary", "opd")), "a label names one method"),
+        (replace(PLAN, label="../x"), "names files"),
         (replace(PLAN, seeds=(0, 1), gateway=Endpoint("http://127.0.0.1:1")), "not 2"),
         (replace(PLAN, gateway=Endpoint("127.0.0.1:1")), "not of the form"),
         (replace(PLAN, voice=Endpoint("http://far.example/v1", None, "m")), "is not this machine"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rejoinder.evaluation.personas.outcomes import (
@@ -51,18 +53,14 @@ def test_a_joint_run_counts_each_personas_own_sessions() -> None:
     sessions = [session(n, True, "calm" if n % 2 else "loud") for n in range(1, 9)]
     both = measured(1, 9, sessions=4).personas | measured(1, 2, persona="loud").personas
     first = measured(0, 0).personas | measured(0, 0, persona="loud").personas
-    record = run(measurements=[measured(0, 0), measured(1, 9, sessions=4)])
-    start, later = record.measurements
-    joint = type(record)(
-        **{name: getattr(record, name) for name in record.__dataclass_fields__}
-        | {
-            "personas": ("calm", "loud"),
-            "sessions": tuple(sessions),
-            "measurements": (
-                type(start)(0, (0,), 0, 0.0, first, None, None),
-                type(later)(1, (1,), 4, 9.0, both, None, None),
-            ),
-        }
+    joint = replace(
+        run(),
+        personas=("calm", "loud"),
+        sessions=tuple(sessions),
+        measurements=(
+            replace(measured(0, 0), personas=first, divergence=None),
+            replace(measured(1, 9, sessions=4), personas=both, divergence=None),
+        ),
     )
     assert sessions_to_converge(joint, "calm") == Duration(3, True)
     assert sessions_to_converge(joint, "loud") == Duration(4, False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from fake_gateway import GOOD, Asked, FakeGateway
 from rejoinder.evaluation.client import ChatClient
-from rejoinder.evaluation.personas.learner import Drift, RunningGateway
+from rejoinder.evaluation.personas.learner import Drift, Learner, RunningGateway
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.records import Ended, RunRecord
 from rejoinder.evaluation.personas.run import RunSpec, run_once
@@ -72,13 +72,11 @@ def answer_by_version(gateway: FakeGateway) -> None:
 async def run(
     gateway: FakeGateway,
     settings: BenchmarkSettings = SETTINGS,
-    learner: FakeLearner | RunningGateway | None = None,
+    learner_of: Callable[[ChatClient], Learner] | None = None,
 ) -> RunRecord:
     spec = RunSpec("binary", (PERSONA,), 3, settings, {"algorithm": "binary"})
     async with ChatClient(gateway.url) as client:
-        learner = learner or FakeLearner(gateway)
-        if isinstance(learner, RunningGateway):
-            learner = RunningGateway(client)
+        learner = learner_of(client) if learner_of else FakeLearner(gateway)
         running = run_once(spec, client, learner, Scripted, Silent(), poll_s=0.005)
         return await asyncio.wait_for(running, 30)
 
@@ -135,7 +133,7 @@ async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
 
 async def test_people_wait_while_a_full_batch_waits(gateway: FakeGateway) -> None:
     learner = FakeLearner(gateway, batch_size=16, ready=16)
-    record = await run(gateway, replace(SETTINGS, minutes=0.005), learner)
+    record = await run(gateway, replace(SETTINGS, minutes=0.005), lambda _: learner)
     assert record.ended is Ended.TIME
     assert record.sessions == ()
 
@@ -160,9 +158,7 @@ async def test_verdicts_are_compared_with_the_rule(gateway: FakeGateway) -> None
 async def test_of_a_running_gateway_only_the_live_version_is_asked(gateway: FakeGateway) -> None:
     gateway.version = 4
     gateway.answer = lambda _: "1. Eat\n2. Sleep"
-    async with ChatClient(gateway.url) as client:
-        learner = RunningGateway(client)
-        record = await run(gateway, replace(SETTINGS, sessions=3), learner)
+    record = await run(gateway, replace(SETTINGS, sessions=3), RunningGateway)
     (measurement,) = record.measurements
     assert (measurement.version, measurement.served_by) == (4, (4,))
     assert (measurement.divergence, record.updates) == (None, 0)
