@@ -11,6 +11,7 @@ from typing import Protocol
 from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.tasks import Task
+from rejoinder.types import TurnType
 
 _MAX_ANSWER = 2000
 """Characters of an answer that the playing model is shown."""
@@ -89,10 +90,10 @@ class PlayedBy:
             {"role": "system", "content": part},
             {"role": "user", "content": _SCENE.format(task=task.text, answer=shown)},
         ]
+        # Aside, for the endpoint may be a gateway that learns: playing a part must not train it.
+        how = Ask(_MAX_TOKENS, _TEMPERATURE, model=self._model, turn_type=TurnType.SIDE)
         try:
-            reply = await self._client.ask(
-                messages, Ask(_MAX_TOKENS, _TEMPERATURE, None, self._model)
-            )
+            reply = await self._client.ask(messages, how)
         except RequestFailed:  # the client keeps the reason
             self.fallbacks += 1
             return script

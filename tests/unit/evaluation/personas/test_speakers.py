@@ -38,6 +38,7 @@ async def test_a_model_says_the_scripted_words_in_its_own(gateway: FakeGateway) 
     assert PERSONA.description in part
     assert TASK.text in scene
     assert asked.body["model"] == "someone-8b"
+    assert asked.headers["X-Turn-Type"] == "side", "the endpoint may be a gateway that learns"
     assert asked.headers["Authorization"] == "Bearer secret-key"
 
 
