@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
 from rejoinder.evaluation.client import ChatClient
-from rejoinder.evaluation.drift import start_divergence, start_logprob
-from rejoinder.evaluation.watch import JournalView, Judged, Progress, SampledIds
+from rejoinder.evaluation.drift import start_divergence
+from rejoinder.evaluation.watch import JournalView, Judged, Progress
 from rejoinder.types import BASE_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """How far answers have moved from the start weights; see ``drift.py``."""
-
-    start_logprob: float
-    divergence: float
 
 
 class Learner(Protocol):
@@ -43,8 +34,13 @@ class Learner(Protocol):
         """Keep a version served meanwhile, and give the model name that asks for it."""
         ...
 
-    async def drift(self, completions: Sequence[str], temperature: float) -> Drift | None:
-        """Return the drift of answers, by completion id; None where nobody can say."""
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
+        """Return how far answers are from the start weights, None where nobody can say.
+
+        Args:
+            completions: the answers' completion ids.
+            temperature: with which they were sampled.
+        """
         ...
 
     async def judged(self) -> dict[str, Judged]:
@@ -74,15 +70,12 @@ class OwnSystem:
         finally:
             await self._engine.unload(self._policy, version)
 
-    async def drift(self, completions: Sequence[str], temperature: float) -> Drift | None:
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
         """See ``Learner``."""
-        sampled: list[SampledIds] = [self._journal.sampled_ids(one) for one in completions]
+        sampled = [self._journal.sampled_ids(one) for one in completions]
         if not any(ids.answer for ids in sampled):
             return None
-        return Drift(
-            await start_logprob(self._engine, self._policy, sampled),
-            await start_divergence(self._engine, self._policy, sampled, temperature),
-        )
+        return await start_divergence(self._engine, self._policy, sampled, temperature)
 
     async def judged(self) -> dict[str, Judged]:
         """See ``Learner``."""
@@ -108,7 +101,7 @@ class RunningGateway:
         models = await self._client.get("/v1/models")
         yield models["data"][0]["id"]
 
-    async def drift(self, completions: Sequence[str], temperature: float) -> Drift | None:  # noqa: ARG002
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:  # noqa: ARG002
         """See ``Learner``."""
         return None
 

@@ -75,11 +75,9 @@ class Measurement:
     seconds: float
     """Since the run began."""
     personas: dict[str, Rates]
-    start_logprob: float | None
-    """Mean log-probability per token of the answers under the start weights, at temperature 1;
-    None where the engine cannot be asked."""
     divergence: float | None
-    """KL divergence per token from the start weights, estimated; see ``drift.py``."""
+    """KL divergence per token from the start weights, estimated on these answers (``drift.py``);
+    None where the engine cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)

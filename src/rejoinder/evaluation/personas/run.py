@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.evaluation.client import ChatClient
-from rejoinder.evaluation.personas.learner import Drift, Learner
+from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import Ended, Measurement, RunRecord
@@ -170,13 +170,13 @@ class _Run:
                     await ask_heldout(self._client, model, heldout, self._settings, count)
                     for heldout in self._heldout
                 ]
-            drift = await self._drift(answers)
+            divergence = await self._divergence(answers)
         finally:
             self._measuring = False
-        self._measurements.append(self._measurement(version, answers, drift))
+        self._measurements.append(self._measurement(version, answers, divergence))
 
     def _measurement(
-        self, version: int, answers: Sequence[Answers], drift: Drift | None
+        self, version: int, answers: Sequence[Answers], divergence: float | None
     ) -> Measurement:
         versions = {reply.version for each in answers for reply in each.answered}
         return Measurement(
@@ -185,13 +185,12 @@ class _Run:
             sessions=self._population.begun,
             seconds=round(self._seconds, 1),
             personas={each.heldout.persona.name: each.rates for each in answers},
-            start_logprob=None if drift is None else round(drift.start_logprob, 4),
-            divergence=None if drift is None else round(drift.divergence, 4),
+            divergence=None if divergence is None else round(divergence, 5),
         )
 
-    async def _drift(self, answers: Sequence[Answers]) -> Drift | None:
+    async def _divergence(self, answers: Sequence[Answers]) -> float | None:
         completions = [reply.completion_id for each in answers for reply in each.answered]
-        return await self._learner.drift(completions, self._settings.temperature)
+        return await self._learner.divergence(completions, self._settings.temperature)
 
     async def _snapshot(self) -> Snapshot:
         newest = self._population.attempts[-NEWEST:]

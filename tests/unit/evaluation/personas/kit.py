@@ -34,7 +34,7 @@ def measured(
     """A version that satisfies ``hits`` of 10, after so many sessions."""
     of = 0 if right is None else 10
     rates = Rates(Share(hits, 10), Share(right or 0, of), {"list": 10 - hits})
-    return Measurement(version, (version,), sessions, 1.0, {persona: rates}, -1.0, 0.01 * version)
+    return Measurement(version, (version,), sessions, 1.0, {persona: rates}, 0.01 * version)
 
 
 def run(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from fake_gateway import GOOD, Asked, FakeGateway
 from rejoinder.evaluation.client import ChatClient
-from rejoinder.evaluation.personas.learner import Drift, Learner, RunningGateway
+from rejoinder.evaluation.personas.learner import Learner, RunningGateway
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.records import Ended, RunRecord
 from rejoinder.evaluation.personas.run import RunSpec, run_once
@@ -43,9 +43,9 @@ class FakeLearner:
         self.served.append(version)
         yield f"default@{version}"
 
-    async def drift(self, completions: Sequence[str], temperature: float) -> Drift | None:
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
         assert temperature == SETTINGS.temperature
-        return Drift(-1.25, 0.5 * len(completions))
+        return 0.5 * len(completions)
 
     async def judged(self) -> dict[str, Judged]:
         return {"chatcmpl-5": Judged(0, -1), "chatcmpl-6": Judged(0, None)}
@@ -94,7 +94,7 @@ async def test_every_version_is_measured_until_the_updates_are_made(gateway: Fak
     assert first.personas["no-lists"].passed == Share(0, 4)
     assert first.personas["no-lists"].faults["list"] == 4
     assert last.personas["no-lists"].passed.value > 0.5
-    assert (last.start_logprob, last.divergence) == (-1.25, 2.0)
+    assert last.divergence == 2.0
     assert 0 < first.sessions + last.sessions <= SETTINGS.sessions
 
 
