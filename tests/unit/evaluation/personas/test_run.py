@@ -113,6 +113,11 @@ async def test_held_out_tasks_are_side_turns_with_the_same_words_and_seeds_each_
     assert not trained & {text for asked in by_model.values() for _, text in asked}
 
 
+async def test_drift_is_measured_on_a_part_of_many_answers(gateway: FakeGateway) -> None:
+    record = await run(gateway, replace(SETTINGS, heldout=100, sessions=2))
+    assert record.measurements[0].divergence == 0.5 * 25
+
+
 async def test_measuring_may_skip_versions_but_never_the_last(gateway: FakeGateway) -> None:
     answer_by_version(gateway)
     record = await run(gateway, replace(SETTINGS, measure_every=100))
