@@ -30,8 +30,8 @@ NEWEST = 48
 """Answers in the running share of satisfying ones."""
 SHOWN_FAILURES = 5
 DRIFT_ANSWERS = 32
-"""Answers of a measurement, evenly chosen, that are scored under the start weights: on a CPU,
-scoring one takes about as long as giving it."""
+"""Answers of a measurement, evenly chosen, that are scored under the start weights: on a CPU that
+takes about half as long as giving them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Run:
         self._learner = learner
         self._watcher = watcher
         self._poll_s = poll_s
-        self._started = time.monotonic()
+        self._started = self._learning_since = time.monotonic()
         self._progress = Progress(0, 0, 0)
         self._first = 0
         self._measuring = False
@@ -119,6 +119,7 @@ class _Run:
 
     async def _learn(self) -> Ended:
         """Let people talk until a limit is reached, and measure versions as they come."""
+        self._learning_since = time.monotonic()
         talking = asyncio.create_task(self._population.talk())
         try:
             while (ended := self._ended(talking)) is None:
@@ -141,7 +142,8 @@ class _Run:
             return Ended.SESSIONS
         if self._updates >= self._settings.updates:
             return Ended.UPDATES
-        return Ended.TIME if self._seconds > 60 * self._settings.minutes else None
+        learning = time.monotonic() - self._learning_since
+        return Ended.TIME if learning > 60 * self._settings.minutes else None
 
     async def _until_wanted(self) -> None:
         """Hold people back while a version is measured or a full batch waits.

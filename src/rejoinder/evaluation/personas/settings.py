@@ -26,6 +26,7 @@ class BenchmarkSettings:
     updates: int = 24
     """Policy versions that a run makes."""
     minutes: float = 60.0
+    """Of learning, measurements in between included."""
     heldout: int = 48
     """Held-out tasks of each persona, asked of each version measured."""
     measure_every: int = 1
