@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import leave_on_sigterm
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,10 +30,5 @@ def demo(
     """
     from rejoinder.evaluation.demo import run_demo
 
-    signal.signal(signal.SIGTERM, _leave)
+    leave_on_sigterm()
     run_demo(settings_of(ctx).config, seeds=range(seeds), output=output, keep=keep)
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by an exception, so that roles are stopped and temporary data is deleted."""
-    raise SystemExit(128 + number)

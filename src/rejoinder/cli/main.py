@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from rejoinder import __version__
 from rejoinder.cli import chat, config, demo, doctor, policy, records, roles, status, up
+from rejoinder.cli import eval as evaluation
 from rejoinder.cli.settings import Settings
 from rejoinder.cli.terminal import show_error
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderError
@@ -123,4 +124,5 @@ app.add_typer(records.app, name="records", rich_help_panel="Look and decide")
 app.add_typer(config.app, name="config", rich_help_panel="Set up")
 doctor.add_to(app)
 demo.add_to(app)
+app.add_typer(evaluation.app, name="eval", rich_help_panel="Look and decide")
 roles.add_to(app)

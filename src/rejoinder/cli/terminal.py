@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from functools import cache
+from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 from rich.text import Text
@@ -47,3 +50,12 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def leave_on_sigterm() -> None:
+    """End on SIGTERM by an exception, so that roles are stopped and temporary data is deleted."""
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)

@@ -63,6 +63,8 @@ class Reply:
     """``stop`` or ``length``."""
     tokens: int
     seconds: float
+    version: int | None = None
+    """Which version of the policy began the answer, where the endpoint says it."""
 
 
 class RequestFailed(Exception):
@@ -75,6 +77,8 @@ class ChatClient:
 
     base_url: str
     """Such as ``http://127.0.0.1:8080``."""
+    key: str | None = field(default=None, repr=False)
+    """API key, where the endpoint wants one."""
     timeout_s: float = 600.0
     requests: int = 0
     failures: list[str] = field(default_factory=list)
@@ -84,6 +88,7 @@ class ChatClient:
     async def __aenter__(self) -> ChatClient:
         self._session = aiohttp.ClientSession(
             self.base_url,
+            headers={"Authorization": f"Bearer {self.key}"} if self.key else None,
             timeout=aiohttp.ClientTimeout(total=self.timeout_s),
             connector=aiohttp.TCPConnector(limit=0),
         )
@@ -146,6 +151,7 @@ class _StreamedAnswer:
         self._parts: list[str] = []
         self._finish: str | None = None
         self._tokens = 0
+        self._fingerprint = ""
         self._done = False
 
     def read(self, line: bytes) -> None:
@@ -159,6 +165,7 @@ class _StreamedAnswer:
         if "error" in event:
             raise RequestFailed(f"the stream ended with an error: {event['error']}")
         self._id = event.get("id", self._id)
+        self._fingerprint = event.get("system_fingerprint") or self._fingerprint
         if usage := event.get("usage"):
             self._tokens = usage["completion_tokens"]
         for choice in event.get("choices", ()):
@@ -168,4 +175,12 @@ class _StreamedAnswer:
     def reply(self, seconds: float) -> Reply:
         if not self._done or self._finish is None:
             raise RequestFailed("the stream broke off: no finish reason or no [DONE]")
-        return Reply(self._id, "".join(self._parts), self._finish, self._tokens, seconds)
+        _, _, version = self._fingerprint.rpartition("@")
+        return Reply(
+            self._id,
+            "".join(self._parts),
+            self._finish,
+            self._tokens,
+            seconds,
+            int(version) if version.isdecimal() else None,
+        )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rejoinder.evaluation.statistics import Share
 
 _WIDTH, _HEIGHT = 60, 12
+_PANELS_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +51,68 @@ def draw_in_terminal(curves: Sequence[Curve], width: int = _WIDTH, height: int =
     return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A line with the interval around each of its points."""
+
+    label: str
+    xs: Sequence[float]
+    values: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines over a common pair of axes; all values are shares."""
+
+    title: str
+    bands: Sequence[Band]
+    x_label: str = "policy updates"
+    y_label: str = "share of satisfying answers"
+
+
 def save_png(curves: Sequence[Curve], title: str, path: Path) -> None:
     """Draw the curves with their 95 % intervals into a PNG file."""
+    save_panels([Panel(title, [_band(curve) for curve in curves])], path)
+
+
+def save_panels(panels: Sequence[Panel], path: Path) -> None:
+    """Draw panels side by side, three in a row, into a PNG file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
+    columns = min(_PANELS_IN_A_ROW, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    size = (7, 4.2) if len(panels) == 1 else (4.6 * columns, 3.6 * rows)
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    for number, panel in enumerate(panels, 1):
+        _draw(figure.add_subplot(rows, columns, number), panel)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _band(curve: Curve) -> Band:
+    known = [(version, share) for version, share in curve.points if share.of]
+    return Band(
+        curve.label,
+        [version for version, _ in known],
+        [share.value for _, share in known],
+        [share.interval[0] for _, share in known],
+        [share.interval[1] for _, share in known],
+    )
+
+
+def _draw(axes: Any, panel: Panel) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for curve in curves:
-        known = [(version, share) for version, share in curve.points if share.of]
-        versions = [version for version, _ in known]
-        values = [share.value for _, share in known]
-        (line,) = axes.plot(versions, values, marker="o", markersize=4, label=curve.label)
-        lows = [share.interval[0] for _, share in known]
-        highs = [share.interval[1] for _, share in known]
-        axes.fill_between(versions, lows, highs, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(xlabel="policy updates", ylabel="share of satisfying answers", title=title)
+    for band in panel.bands:
+        (line,) = axes.plot(band.xs, band.values, marker="o", markersize=4, label=band.label)
+        color = line.get_color()
+        axes.fill_between(band.xs, band.lows, band.highs, color=color, alpha=0.15, linewidth=0)
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
     axes.set_ylim(-0.02, 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)

@@ -1,4 +1,4 @@
-"""Shows a running demonstration: a progress bar on a terminal, sparse lines elsewhere."""
+"""Shows a running evaluation: a progress bar on a terminal, sparse lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from rejoinder.evaluation.run import Snapshot
+from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.statistics import Share
 
 LINE_EVERY_S = 30.0
@@ -25,6 +25,7 @@ _TITLES = {
     "learning": "people talk, policy updates",
     "after": "held-out answers after",
     "curve": "held-out answers of a version in between",
+    "heldout": "held-out answers of the newest version",
 }
 
 
@@ -42,7 +43,7 @@ class LiveView:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
         self._phase = ""
         self._done = -1
         self._line_at = 0.0
@@ -67,11 +68,12 @@ class LiveView:
             self._print_line(snapshot)
 
     def _show_bar(self, snapshot: Snapshot) -> None:
-        begins = snapshot.phase != self._phase or snapshot.done < self._done
-        if begins or self._task is None:
-            self._task = self._bars.add_task(_TITLES[snapshot.phase], total=snapshot.of, detail="")
-        self._phase, self._done = snapshot.phase, snapshot.done
-        self._bars.update(self._task, completed=snapshot.done, detail=_detail(snapshot))
+        """One bar per phase, however often a run comes back to it."""
+        task = self._tasks.get(snapshot.phase)
+        if task is None:
+            task = self._bars.add_task(_TITLES[snapshot.phase], total=snapshot.of, detail="")
+            self._tasks[snapshot.phase] = task
+        self._bars.update(task, completed=snapshot.done, detail=_detail(snapshot))
 
     def _print_line(self, snapshot: Snapshot) -> None:
         now = time.monotonic()

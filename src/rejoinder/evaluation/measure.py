@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
+from rejoinder.evaluation.client import Ask, ChatClient, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.questions import Question, Split, load_questions
 from rejoinder.evaluation.sessions import Exchange, judge_by_rule, opening, with_wish
 from rejoinder.evaluation.settings import DemoSettings
@@ -47,6 +47,27 @@ def heldout_questions(count: int, seed: int) -> list[Question]:
     return rng.sample(questions, min(count, len(questions)))
 
 
+async def ask_all(
+    client: ChatClient,
+    asks: Sequence[tuple[ChatMessages, Ask]],
+    at_once: int,
+    on_answer: Callable[[], None] = lambda: None,
+) -> list[Reply | None]:
+    """Send requests, ``at_once`` at a time; returns the replies in order, None where one failed."""
+    places = asyncio.Semaphore(at_once)
+
+    async def ask(messages: ChatMessages, how: Ask) -> Reply | None:
+        async with places:
+            try:
+                return await client.ask(messages, how)
+            except RequestFailed:  # the client counts it
+                return None
+            finally:
+                on_answer()
+
+    return await asyncio.gather(*(ask(messages, how) for messages, how in asks))
+
+
 async def measure(
     client: ChatClient,
     model: str,
@@ -60,29 +81,31 @@ async def measure(
 
     A request that fails satisfies nobody; the client counts it.
     """
-    places = asyncio.Semaphore(settings.measure_at_once)
     rng = random.Random(seed)  # noqa: S311  (which wish goes with which question)
-    asked = [(question, with_wish(question, settings.wishes, rng)) for question in questions]
-
-    async def ask(number: int) -> Exchange | None:
-        question, text = asked[number]
-        own_seed = seed * 10_000 + number
-        how = Ask(
-            settings.max_tokens,
-            settings.temperature,
-            seed=own_seed,
-            model=f"{model}@{version}",
-            turn_type=TurnType.SIDE,
+    texts = [with_wish(question, settings.wishes, rng) for question in questions]
+    seeds = [heldout_seed(seed, number) for number in range(len(questions))]
+    asks = [
+        (
+            opening(settings, text),
+            Ask(
+                settings.max_tokens,
+                settings.temperature,
+                seed=own_seed,
+                model=f"{model}@{version}",
+                turn_type=TurnType.SIDE,
+            ),
         )
-        async with places:
-            try:
-                reply = await client.ask(opening(settings, text), how)
-            except RequestFailed:
-                return None
-            finally:
-                on_answer()
-        return judge_by_rule(question, reply, settings, own_seed)
+        for text, own_seed in zip(texts, seeds, strict=True)
+    ]
+    replies = await ask_all(client, asks, settings.measure_at_once, on_answer)
+    exchanges = tuple(
+        judge_by_rule(question, reply, settings, own_seed)
+        for question, reply, own_seed in zip(questions, replies, seeds, strict=True)
+        if reply is not None
+    )
+    return Measurement(version, exchanges, failed=len(replies) - len(exchanges))
 
-    found = await asyncio.gather(*(ask(number) for number in range(len(asked))))
-    exchanges = tuple(exchange for exchange in found if exchange is not None)
-    return Measurement(version, exchanges, failed=len(found) - len(exchanges))
+
+def heldout_seed(seed: int, number: int) -> int:
+    """Return the sampling seed of a held-out request, the same for every version."""
+    return seed * 10_000 + number

@@ -64,10 +64,16 @@ class Person:
     """Reacts to answers and asks on, with a memory long enough not to repeat itself.
 
     The same seed and the same conversation give the same words.
+
+    Args:
+        voice: phrases for every flaw it will be told of.
+        seed: of the choice of words.
+        order: names of flaws, that which bothers most first.
     """
 
-    def __init__(self, voice: Voice, seed: int) -> None:
+    def __init__(self, voice: Voice, seed: int, order: Sequence[str] = SEVEREST_FIRST) -> None:
         self._voice = voice
+        self._order = order
         self._random = random.Random(seed)  # noqa: S311  (variety, not secrecy)
         self._last: dict[str, str] = {}
 
@@ -80,7 +86,7 @@ class Person:
         """
         if not flaws:
             return self._say(PLEASED, question)
-        named = sorted(flaws, key=SEVEREST_FIRST.index)
+        named = sorted(flaws, key=self._order.index)
         text = self._say(named[0], question)
         if len(named) > 1 and self._random.random() < _SECOND_FLAW_CHANCE:
             text += " " + self._core(named[1], question)

@@ -46,11 +46,9 @@ class Flaw(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Where the rule draws its lines."""
+class SenseLimits:
+    """Where text ends to be an answer at all, whatever anyone's taste."""
 
-    min_words: int = 20
-    max_words: int = 120
     max_repetition: float = 0.15
     """Share of word 3-grams that occurred before in the same answer."""
     min_distinct: float = 0.4
@@ -61,6 +59,38 @@ class Limits:
     """Distinct content words that the question does not have."""
     min_coverage: float = 0.3
     """Share of the question's content words that the answer takes up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits(SenseLimits):
+    """Where the rule draws its lines."""
+
+    min_words: int = 20
+    max_words: int = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer as rules see it: its text, and what they measure in it."""
+
+    question: str
+    text: str
+    finish_reason: str
+    """As in the chat completions API; anything but ``stop`` is a cut answer."""
+    words: list[str]
+    repetition: float
+    """[0, 1] see ``repetition_of``."""
+    coverage: float
+    """[0, 1] see ``coverage_of``."""
+
+    @classmethod
+    def of(cls, question: str, answer: str, finish_reason: str) -> Reading:
+        """Read an answer to a question."""
+        words = words_of(answer)
+        repetition = repetition_of(words, answer)
+        return cls(
+            question, answer, finish_reason, words, repetition, coverage_of(question, answer)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +140,13 @@ _GLUE = frozenset(
         "also more"
     )
 )
+_COURTESY = frozenset(
+    stem(word)
+    for word in words_of(
+        "hello hi hey greetings welcome thank thanks please sorry glad happy hope luck lucky wish "
+        "wishes enjoy fun"
+    )
+)
 _MOST_LINES = 3
 """More lines than this, in so short a text, are a list whatever they begin with."""
 
@@ -125,25 +162,35 @@ def assess(
         finish_reason: as in the chat completions API; anything but ``stop`` is a cut answer.
         limits: where to draw the lines.
     """
-    words = words_of(answer)
-    repetition = repetition_of(words, answer)
-    coverage = coverage_of(question, answer)
+    reading = Reading.of(question, answer, finish_reason)
+    flaws = nonsense(reading, limits)
+    if Flaw.EMPTY not in flaws:
+        found = (
+            (Flaw.LIST, has_list(answer)),
+            (Flaw.BOLD, has_bold(answer)),
+            (Flaw.TOO_SHORT, len(reading.words) < limits.min_words),
+            (Flaw.TOO_LONG, len(reading.words) > limits.max_words),
+        )
+        flaws = [*(flaw for flaw, is_so in found if is_so), *flaws]
+    return Assessment(tuple(flaws), len(reading.words), reading.repetition, reading.coverage)
+
+
+def nonsense(reading: Reading, limits: SenseLimits) -> list[Flaw]:
+    """Return why a text is no answer, whatever anyone's taste; an empty one is only that."""
+    words, answer = reading.words, reading.text
     if not words:
-        return Assessment((Flaw.EMPTY,), 0, repetition, coverage)
+        return [Flaw.EMPTY]
     found = (
-        (Flaw.LIST, has_list(answer)),
-        (Flaw.BOLD, bool(_BOLD.search(answer))),
         (Flaw.BROKEN, is_broken(answer, words) or glue_of(words) < limits.min_glue),
-        (Flaw.TOO_SHORT, len(words) < limits.min_words),
-        (Flaw.TOO_LONG, len(words) > limits.max_words),
-        (Flaw.CUT, finish_reason != "stop" or not is_complete(answer)),
-        (Flaw.REPETITIVE, is_repetitive(words, repetition, limits)),
-        (Flaw.ECHO, new_words(question, answer) < limits.min_new_words),
-        (Flaw.OFF_TOPIC, coverage < limits.min_coverage or bool(_REFUSAL.search(answer))),
+        (Flaw.CUT, reading.finish_reason != "stop" or not is_complete(answer)),
+        (Flaw.REPETITIVE, is_repetitive(words, reading.repetition, limits)),
+        (Flaw.ECHO, new_words(reading.question, answer) < limits.min_new_words),
+        (
+            Flaw.OFF_TOPIC,
+            reading.coverage < limits.min_coverage or bool(_REFUSAL.search(answer)),
+        ),
     )
-    return Assessment(
-        tuple(flaw for flaw, is_so in found if is_so), len(words), repetition, coverage
-    )
+    return [flaw for flaw, is_so in found if is_so]
 
 
 def has_list(answer: str) -> bool:
@@ -167,13 +214,18 @@ def has_list(answer: str) -> bool:
     return len(fragments) >= 3
 
 
+def has_bold(answer: str) -> bool:
+    """Whether any words are bold or emphasised by markup."""
+    return bool(_BOLD.search(answer))
+
+
 def is_complete(answer: str) -> bool:
     """Whether the text ends with a sentence, and not by trailing off."""
     text = answer.rstrip()
     return bool(_ENDS_SENTENCE.search(text)) and not _TRAILS_OFF.search(text)
 
 
-def is_repetitive(words: list[str], repetition: float, limits: Limits) -> bool:
+def is_repetitive(words: list[str], repetition: float, limits: SenseLimits) -> bool:
     """Whether phrases come again, or the text is made of few words."""
     distinct = len(set(words)) / len(words)
     return repetition > limits.max_repetition or distinct < limits.min_distinct
@@ -203,8 +255,15 @@ def repetition_of(words: list[str], answer: str) -> float:
 
 
 def new_words(question: str, answer: str) -> int:
-    """Return how many distinct content words the answer adds to the question's."""
-    return len(content_stems(answer) - content_stems(question))
+    """Return how many distinct content words and numbers the answer adds to the question's.
+
+    Words of mere courtesy add nothing.
+    """
+    return len(_content(answer) - _content(question) - _COURTESY)
+
+
+def _content(text: str) -> set[str]:
+    return content_stems(text) | {word for word in words_of(text) if word.isdecimal()}
 
 
 def coverage_of(question: str, answer: str) -> float:

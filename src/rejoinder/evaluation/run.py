@@ -11,7 +11,6 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
@@ -20,6 +19,7 @@ from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.drift import start_logprob
 from rejoinder.evaluation.measure import Measurement, heldout_questions, measure
+from rejoinder.evaluation.progress import Snapshot, Watcher
 from rejoinder.evaluation.questions import Split, load_questions
 from rejoinder.evaluation.sessions import Crowd
 from rejoinder.evaluation.settings import DemoSettings
@@ -32,31 +32,6 @@ from rejoinder.types import BASE_VERSION
 POLL_S = 1.0
 TAKE_UP_S = 60.0
 """How long the engine may need to serve the newest version after its step was committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state of learning, for whoever watches."""
-
-    phase: str
-    """``start``, ``before``, ``learning``, ``after`` or ``curve``."""
-    done: int
-    """Answers measured, or updates made."""
-    of: int
-    samples: int = 0
-    """Used by updates or waiting for one."""
-    satisfied: Share = Share(0, 0)  # noqa: RUF009  (frozen)
-    """Of the newest training answers, by the person's true opinion."""
-    agreement: Share = Share(0, 0)  # noqa: RUF009  (frozen)
-    """Of verdicts with the person's true opinion: measured, never used."""
-
-
-class Watcher(Protocol):
-    """Shows a run as it goes."""
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Take notice of a new state; called about once a second."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the demonstration reads from the journal while it runs: progress, verdicts, token ids."""
+"""What an evaluation reads from the journal while it runs: progress, verdicts, token ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from rejoinder.config import Config
 from rejoinder.engine.base import VersionSource
 from rejoinder.errors import JournalError
-from rejoinder.journal.columns import decode_ids
+from rejoinder.journal.columns import decode_ids, decode_logprobs
 from rejoinder.journal.schema import answers, turns, verdicts
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.registry import version_sources
@@ -44,6 +44,8 @@ class SampledIds:
 
     prompt: list[int]
     answer: list[int]
+    logprobs: list[float]
+    """[len(answer)] as sampled, at the temperature of the request."""
 
 
 class JournalView:
@@ -102,7 +104,7 @@ class JournalView:
             JournalError: no such completion was answered.
         """
         query = (
-            sa.select(turns.c.turn_id, answers.c.answer_ids)
+            sa.select(turns.c.turn_id, answers.c.answer_ids, answers.c.logprobs)
             .join(answers, answers.c.turn_id == turns.c.turn_id)
             .where(turns.c.completion_id == completion_id)
         )
@@ -110,4 +112,4 @@ class JournalView:
         if row is None:
             raise JournalError(f"no answer of completion {completion_id!r} is in the journal")
         prompt = self._journal.read_request(row.turn_id).prompt_ids
-        return SampledIds(prompt, decode_ids(row.answer_ids))
+        return SampledIds(prompt, decode_ids(row.answer_ids), decode_logprobs(row.logprobs))

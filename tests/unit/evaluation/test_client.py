@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fake_gateway import FakeGateway
 from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
 from rejoinder.types import TurnType
-
-from .conftest import FakeGateway
 
 HELLO = [{"role": "user", "content": "hello"}]
 

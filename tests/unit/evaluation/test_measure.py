@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from fake_gateway import FakeGateway
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.measure import Measurement, heldout_questions, measure
 from rejoinder.evaluation.questions import Split, load_questions
 from rejoinder.evaluation.rules import Flaw
 from rejoinder.evaluation.settings import DemoSettings
-
-from .conftest import FakeGateway
 
 QUESTIONS = heldout_questions(6, seed=1)
 

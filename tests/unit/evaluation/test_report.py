@@ -8,18 +8,18 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fake_gateway import GOOD
 from rejoinder.evaluation.client import Reply
 from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
 from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.measure import Measurement
+from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.questions import Question
 from rejoinder.evaluation.report import show_result, summary
-from rejoinder.evaluation.run import DemoResult, Snapshot
+from rejoinder.evaluation.run import DemoResult
 from rejoinder.evaluation.sessions import judge_by_rule
 from rejoinder.evaluation.settings import DemoSettings
 from rejoinder.evaluation.statistics import Share
-
-from .conftest import GOOD
 
 SETTINGS = DemoSettings(heldout=2)
 QUESTION = Question("How do I grow tomatoes?", "gardening")
@@ -112,3 +112,14 @@ def test_without_a_terminal_progress_is_a_line_per_update_and_phase() -> None:
     assert len(lines) == 5
     assert "satisfied 50%" in lines[-1]
     assert "2 of 2" in lines[-1]
+
+
+def test_on_a_terminal_a_phase_keeps_its_bar_when_a_run_comes_back_to_it() -> None:
+    console = Console(file=io.StringIO(), width=200, force_terminal=True)
+    with LiveView(console) as view:
+        for version in range(3):
+            view.show(Snapshot("learning", version, 3))
+            for done in range(3):
+                view.show(Snapshot("heldout", done, 2))
+        bars = [(bar.completed, bar.total) for bar in view._bars.tasks]
+    assert bars == [(2, 3), (2, 2)]

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from rejoinder.evaluation.rules import DEFAULT_LIMITS, Assessment, Flaw, assess
+from rejoinder.evaluation.rules import DEFAULT_LIMITS, Assessment, Flaw, assess, new_words
 
 QUESTION = "How do I keep my houseplants alive in winter?"
 GOOD = (
@@ -126,6 +126,12 @@ def test_a_loop_of_phrases_is_repetitive() -> None:
 )
 def test_repeating_the_question_is_no_answer(echo: str) -> None:
     assert Flaw.ECHO in rule(echo).flaws
+
+
+def test_courtesy_adds_nothing_and_numbers_do() -> None:
+    question = "How many apples does Mia have left?"
+    assert new_words(question, "Hello there, thank you! Mia has apples left. Good luck.") == 0
+    assert new_words(question, "Mia has 9 apples left.") == 1
 
 
 @pytest.mark.parametrize("noise", ["<|im_start|>user", "```python\nx = 1\n```", "| a | --- |"])

@@ -7,12 +7,11 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
+from fake_gateway import Asked, FakeGateway
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.questions import Split, load_questions
 from rejoinder.evaluation.sessions import Crowd
 from rejoinder.evaluation.settings import DemoSettings
-
-from .conftest import Asked, FakeGateway
 
 QUESTIONS = load_questions(Split.TRAINING)
 SETTINGS = DemoSettings(people=3, questions_per_session=(0.3, 0.3, 0.4))

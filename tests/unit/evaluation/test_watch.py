@@ -65,6 +65,7 @@ def test_side_turns_give_their_exact_ids(story: Story, view: JournalView) -> Non
     turn = story.answer(turn_type=TurnType.SIDE)
     ids = view.sampled_ids(turn.completion_id)
     assert (ids.prompt, ids.answer) == ([1, 2, 3, 4], [7, 8, 9])
+    assert len(ids.logprobs) == 3
 
 
 def test_an_unknown_completion_is_an_error(view: JournalView) -> None:

@@ -1,0 +1,153 @@
+"""``rejoinder eval personas``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import leave_on_sigterm, out
+from rejoinder.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True)
+
+_PEOPLE, _LIMITS, _ELSEWHERE = "Who talks", "How long", "Elsewhere"
+
+
+@app.callback()
+def group() -> None:
+    """Measure what the system learns from people."""
+
+
+@app.command()
+def personas(
+    ctx: typer.Context,
+    persona: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name, or path of a .toml file; give it again for more.", rich_help_panel=_PEOPLE
+        ),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Show the personas there are, and end.")
+    ] = False,
+    joint: Annotated[
+        bool,
+        typer.Option("--joint", help="All personas talk to one system.", rich_help_panel=_PEOPLE),
+    ] = False,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(help="(default: trainer.algorithm); give it again to compare."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="What the report calls the method (default: the algorithm)."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first; then counting up.")
+    ] = 0,
+    sessions: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 200,
+    updates: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 24,
+    minutes: Annotated[float, typer.Option(min=0.1, rich_help_panel=_LIMITS)] = 60.0,
+    people: Annotated[
+        int, typer.Option(min=1, help="Who talk at once.", rich_help_panel=_PEOPLE)
+    ] = 8,
+    heldout: Annotated[
+        int, typer.Option(min=1, help="Held-out tasks per persona and measurement.")
+    ] = 48,
+    measure_every: Annotated[int, typer.Option(min=1, help="Updates between measurements.")] = 1,
+    output: Annotated[
+        Path, typer.Option(help="Folder of results; runs found there are not made again.")
+    ] = Path("rejoinder-personas"),
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the systems' data there (default: delete it).")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="A running gateway, which learns as it is configured (default: start a system; "
+            "a key is taken from REJOINDER_API_KEY).",
+            rich_help_panel=_ELSEWHERE,
+        ),
+    ] = None,
+    person_url: Annotated[
+        str | None,
+        typer.Option(
+            help="OpenAI-compatible endpoint of a model that plays the people "
+            "(default: phrasebooks).",
+            rich_help_panel=_ELSEWHERE,
+        ),
+    ] = None,
+    person_model: Annotated[
+        str | None, typer.Option(help="Its name there.", rich_help_panel=_ELSEWHERE)
+    ] = None,
+    person_key_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable of its key.", rich_help_panel=_ELSEWHERE),
+    ] = None,
+    allow_external: Annotated[
+        bool,
+        typer.Option(
+            "--allow-external",
+            help="Let the people's model be off this machine.",
+            rich_help_panel=_ELSEWHERE,
+        ),
+    ] = False,
+) -> None:
+    """Let simulated people talk to the system, train it, and measure what it learns, and how fast.
+
+    Each run is a file in the output folder; a run that is there already is not made again. A table,
+    a figure and the last line, one JSON object, tell of all runs in the folder. The configuration
+    says how the system judges and trains.
+    """
+    from rejoinder.evaluation.personas.benchmark import Endpoint, Plan, run_benchmark
+    from rejoinder.evaluation.personas.persona import load_persona, shipped_personas
+    from rejoinder.evaluation.personas.report import show_personas
+    from rejoinder.evaluation.personas.settings import BenchmarkSettings
+
+    if show_list:
+        show_personas([load_persona(name) for name in shipped_personas()], out())
+        return
+    if not persona:
+        raise ConfigError("name at least one with --persona; --list shows those there are")
+    if person_url is not None and person_model is None:
+        raise ConfigError("--person-url needs --person-model: the name that the endpoint serves")
+    base = settings_of(ctx).config
+    chosen = tuple(load_persona(name) for name in dict.fromkeys(persona))
+    plan = Plan(
+        groups=(chosen,) if joint else tuple((one,) for one in chosen),
+        algorithms=tuple(dict.fromkeys(algorithm or [base.trainer.algorithm])),
+        seeds=tuple(range(first_seed, first_seed + seeds)),
+        settings=BenchmarkSettings(
+            sessions=sessions,
+            updates=updates,
+            minutes=minutes,
+            heldout=heldout,
+            measure_every=measure_every,
+            people=people,
+        ),
+        label=label,
+        gateway=None if url is None else Endpoint(url, os.environ.get("REJOINDER_API_KEY")),
+        voice=(
+            None
+            if person_url is None
+            else Endpoint(person_url, _secret(person_key_env), person_model)
+        ),
+        external_voice=allow_external,
+    )
+    leave_on_sigterm()
+    run_benchmark(base, plan, output=output, keep=keep)
+
+
+def _secret(variable: str | None) -> str | None:
+    """Return the value of an environment variable that must be set."""
+    if variable is None:
+        return None
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ConfigError(f"--person-key-env: the variable {variable} is not set")
+    return value

@@ -1,0 +1,1 @@
+"""Simulated people with a wish: what they ask, when they are content, and what a system learns."""

@@ -1,0 +1,110 @@
+"""What a run needs to know of the system that learns, beside talking to it over HTTP.
+
+The benchmark starts a system of its own and may look into it; of a gateway that runs already it
+knows what any client can ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+from rejoinder.config import Config
+from rejoinder.engine.base import Engine
+from rejoinder.evaluation.client import ChatClient
+from rejoinder.evaluation.drift import start_divergence
+from rejoinder.evaluation.watch import JournalView, Judged, Progress
+from rejoinder.types import BASE_VERSION
+
+
+class Learner(Protocol):
+    """See the module's text."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples of an update; people wait while so many are ready. None: they never wait."""
+        ...
+
+    async def progress(self) -> Progress:
+        """Return where learning stands."""
+        ...
+
+    def serving(self, version: int) -> AbstractAsyncContextManager[str]:
+        """Keep a version served meanwhile, and give the model name that asks for it."""
+        ...
+
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
+        """Return how far answers are from the start weights, None where nobody can say.
+
+        Args:
+            completions: the answers' completion ids.
+            temperature: with which they were sampled.
+        """
+        ...
+
+    async def judged(self) -> dict[str, Judged]:
+        """Return the verdicts by completion id, where they can be read."""
+        ...
+
+
+class OwnSystem:
+    """A system that this run has started: implements ``Learner`` with its journal and engine."""
+
+    def __init__(self, config: Config, engine: Engine, journal: JournalView) -> None:
+        self.batch_size: int | None = config.trainer.batch_size
+        self._policy = config.model.policy
+        self._engine = engine
+        self._journal = journal
+
+    async def progress(self) -> Progress:
+        """See ``Learner``."""
+        return self._journal.progress()
+
+    @asynccontextmanager
+    async def serving(self, version: int) -> AsyncIterator[str]:
+        """See ``Learner``. Loaded on purpose, a version stays while newer ones go live."""
+        await self._engine.load(self._journal.source(version), live=False)
+        try:
+            yield f"{self._policy}@{version}"
+        finally:
+            await self._engine.unload(self._policy, version)
+
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
+        """See ``Learner``."""
+        sampled = [self._journal.sampled_ids(one) for one in completions]
+        if not any(ids.answer for ids in sampled):
+            return None
+        return await start_divergence(self._engine, self._policy, sampled, temperature)
+
+    async def judged(self) -> dict[str, Judged]:
+        """See ``Learner``."""
+        return self._journal.judged()
+
+
+class RunningGateway:
+    """A gateway that others run: implements ``Learner`` with what any client can ask."""
+
+    batch_size: int | None = None
+
+    def __init__(self, client: ChatClient) -> None:
+        self._client = client
+
+    async def progress(self) -> Progress:
+        """See ``Learner``. Samples are not known here."""
+        models = await self._client.get("/v1/models")
+        return Progress(models["data"][0]["version"] or BASE_VERSION, trained=0, ready=0)
+
+    @asynccontextmanager
+    async def serving(self, version: int) -> AsyncIterator[str]:  # noqa: ARG002
+        """See ``Learner``. Only the live version can be asked, whatever it is by then."""
+        models = await self._client.get("/v1/models")
+        yield models["data"][0]["id"]
+
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:  # noqa: ARG002
+        """See ``Learner``."""
+        return None
+
+    async def judged(self) -> dict[str, Judged]:
+        """See ``Learner``."""
+        return {}

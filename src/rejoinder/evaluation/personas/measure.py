@@ -1,0 +1,92 @@
+"""First answers of one policy version to held-out tasks, in turns that never train."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rejoinder.evaluation.client import Ask, ChatClient, Reply
+from rejoinder.evaluation.measure import ask_all, heldout_seed
+from rejoinder.evaluation.personas.persona import Persona
+from rejoinder.evaluation.personas.records import Rates
+from rejoinder.evaluation.personas.settings import BenchmarkSettings
+from rejoinder.evaluation.questions import Split
+from rejoinder.evaluation.statistics import Share
+from rejoinder.evaluation.tasks import Task
+from rejoinder.types import TurnType
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A persona's held-out tasks in the words in which they are asked, the same every time."""
+
+    persona: Persona
+    tasks: tuple[Task, ...]
+    words: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def draw(cls, persona: Persona, count: int, seed: int) -> HeldOut:
+        """Choose tasks and words; the same seed chooses the same for every method."""
+        rng = random.Random(seed)  # noqa: S311  (a sample of tasks)
+        known = persona.load_tasks(Split.HELDOUT)
+        tasks = tuple(rng.sample(known, min(count, len(known))))
+        return cls(persona, tasks, tuple(persona.put(task, rng) for task in tasks), seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of one version to one persona's tasks; None where a request failed."""
+
+    heldout: HeldOut
+    replies: Sequence[Reply | None]
+
+    @property
+    def rates(self) -> Rates:
+        """How many satisfy, and how many are right."""
+        pairs = list(zip(self.heldout.tasks, self.replies, strict=True))
+        faults = [
+            self.heldout.persona.faults_of(task.text, reply.text, reply.finish_reason)
+            for task, reply in pairs
+            if reply is not None
+        ]
+        right = [task.is_right("" if reply is None else reply.text) for task, reply in pairs]
+        counts = Counter(fault for found in faults for fault in found)
+        return Rates(
+            passed=Share(sum(not found for found in faults), len(pairs)),
+            right=Share.count(one for one in right if one is not None),
+            faults=dict(counts.most_common()),
+            failed=len(pairs) - len(faults),
+        )
+
+    @property
+    def answered(self) -> list[Reply]:
+        """The replies that came."""
+        return [reply for reply in self.replies if reply is not None]
+
+
+async def ask_heldout(
+    client: ChatClient,
+    model: str,
+    heldout: HeldOut,
+    settings: BenchmarkSettings,
+    on_answer: Callable[[], None] = lambda: None,
+) -> Answers:
+    """Ask one version all tasks, as side turns with fixed seeds."""
+    asks = [
+        (
+            [{"role": "user", "content": words}],
+            Ask(
+                heldout.persona.max_tokens,
+                settings.temperature,
+                seed=heldout_seed(heldout.seed, number),
+                model=model,
+                turn_type=TurnType.SIDE,
+            ),
+        )
+        for number, words in enumerate(heldout.words)
+    ]
+    replies = await ask_all(client, asks, settings.measure_at_once, on_answer)
+    return Answers(heldout, replies)

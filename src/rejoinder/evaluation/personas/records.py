@@ -1,0 +1,158 @@
+"""What a run of the benchmark leaves behind: one JSON file, complete or not there at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from rejoinder.errors import RejoinderError
+from rejoinder.evaluation.statistics import Share
+from rejoinder.types import Json
+
+FORMAT = 1
+SUFFIX = ".run.json"
+
+
+class Ended(StrEnum):
+    """Which limit ended a run."""
+
+    SESSIONS = "sessions"
+    UPDATES = "updates"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One session: what counts is its first answer."""
+
+    number: int
+    """From 1, in the order in which sessions began."""
+    persona: str
+    task: str
+    first_answer: str
+    version: int | None
+    """Of the policy that gave the first answer."""
+    faults: tuple[str, ...]
+    """Of the first answer."""
+    right: bool | None
+    """Whether the first answer's last number is the task's; None where the task has none."""
+    answers: int
+    content: bool
+    """Whether the person left content."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the first answer satisfied."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """First answers of one version to one persona's held-out tasks."""
+
+    passed: Share
+    right: Share
+    """Of those tasks that have an answer."""
+    faults: dict[str, int]
+    failed: int = 0
+    """Requests without an answer; they count as not passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One version on held-out tasks."""
+
+    version: int
+    served_by: tuple[int, ...]
+    """Versions that gave the answers: only ``version``, unless a running gateway went on."""
+    sessions: int
+    """Begun until then."""
+    seconds: float
+    """Since the run began."""
+    personas: dict[str, Rates]
+    divergence: float | None
+    """KL divergence per token from the start weights, estimated on these answers (``drift.py``);
+    None where the engine cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A finished run."""
+
+    method: str
+    """What reports call it: the algorithm, or a label."""
+    personas: tuple[str, ...]
+    """More than one: a joint run."""
+    seed: int
+    settings: Json
+    """Everything else that decided how it went."""
+    ended: Ended
+    updates: int
+    samples: int
+    """That trained, where the journal can be read."""
+    seconds: float
+    sessions: tuple[SessionRecord, ...]
+    measurements: tuple[Measurement, ...]
+    """By version."""
+    agreement: Share
+    """Verdicts that agree with the rule, where the journal can be read."""
+    no_verdicts: int
+    lost_sessions: int
+    """That ended before a first answer, because a request failed."""
+    requests: int
+    failed_requests: int
+    failures: tuple[str, ...]
+    """The first few."""
+    fallbacks: int = 0
+    """Reactions for which a language model found no words, so that the phrasebook spoke."""
+    format: int = FORMAT
+
+
+def run_path(folder: Path, personas: Sequence[str], method: str, seed: int) -> Path:
+    """Return the file of one run."""
+    return folder / f"{'+'.join(personas)}.{method}.seed-{seed}{SUFFIX}"
+
+
+def write_run(record: RunRecord, path: Path) -> None:
+    """Write a run's file; after a crash it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(record), indent=1))
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read a run's file.
+
+    Raises:
+        RejoinderError: it is not one, or of another format.
+    """
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except (OSError, msgspec.DecodeError) as error:
+        raise RejoinderError(
+            f"{path} is no readable run of the persona benchmark: {error}"
+        ) from error
+    if record.format != FORMAT:
+        raise RejoinderError(
+            f"{path} has format {record.format}, and this version reads {FORMAT}: move it away"
+        )
+    return record
+
+
+def read_runs(folder: Path) -> list[RunRecord]:
+    """Return all runs of a folder, by personas, method and seed.
+
+    Raises:
+        RejoinderError: a file is not readable.
+    """
+    records = [read_run(path) for path in folder.glob(f"*{SUFFIX}")]
+    return sorted(records, key=lambda one: (one.personas, one.method, one.seed))

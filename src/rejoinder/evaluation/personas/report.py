@@ -1,0 +1,165 @@
+"""The end of a benchmark: a table, a figure, and one JSON object, of all finished runs together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rejoinder.evaluation.curves import Band, Panel, save_panels
+from rejoinder.evaluation.personas.outcomes import Comparison, Outcome, comparisons, outcomes
+from rejoinder.evaluation.personas.persona import Persona
+from rejoinder.evaluation.personas.records import RunRecord
+from rejoinder.evaluation.statistics import Estimate
+from rejoinder.types import Json
+
+
+def show_runs(runs: Sequence[RunRecord], reference: str, console: Console, figure: Path) -> Json:
+    """Print the table of all runs, draw their curves, and return the machine-readable result.
+
+    Args:
+        runs: finished ones, in any mixture of personas, methods and seeds; at least one.
+        reference: the method that others are compared with.
+        console: where the table goes.
+        figure: PNG file to write.
+    """
+    found = outcomes(runs)
+    compared = comparisons(found, reference)
+    save_panels(panels(found), figure)
+    console.print()
+    console.print(_table(found))
+    for comparison in compared:
+        console.print(Text(_sentence(comparison)), soft_wrap=True)
+    console.print(f"figure: {figure}", soft_wrap=True, highlight=False)
+    return {
+        "runs": len(runs),
+        "failed_requests": sum(run.failed_requests for run in runs),
+        "results": [_outcome_json(one) for one in found],
+        "comparisons": [_comparison_json(one) for one in compared],
+        "figure": str(figure),
+    }
+
+
+def show_personas(personas: Sequence[Persona], console: Console) -> None:
+    """Print what there is to choose from."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("persona", "tasks", "what it wants"):
+        table.add_column(heading)
+    for persona in personas:
+        table.add_row(persona.name, persona.tasks, Text(persona.description))
+    console.print(table)
+
+
+def panels(found: Sequence[Outcome]) -> list[Panel]:
+    """Return one panel of learning curves per subject, with a line per method."""
+    return [
+        Panel(subject.title, [_band(outcome) for outcome in group], y_label="held-out pass rate")
+        for subject, group in groupby(found, key=lambda outcome: outcome.subject)
+    ]
+
+
+def _band(outcome: Outcome) -> Band:
+    points = outcome.curve
+    estimates = [point.passed for point in points]
+    return Band(
+        f"{outcome.method} ({_count(len(outcome.seeds), 'seed')})",
+        [point.updates for point in points],
+        [one.value for one in estimates],
+        [one.value if one.low is None else one.low for one in estimates],
+        [one.value if one.high is None else one.high for one in estimates],
+    )
+
+
+def _table(found: Sequence[Outcome]) -> Table:
+    table = Table(
+        title="Means over seeds, with 95 % intervals",
+        caption="held out: first answers that pass; right: that end with the task's number",
+        show_lines=True,
+    )
+    table.add_column("persona", overflow="fold")
+    table.add_column("method")
+    for heading in ("converged", "sessions", "held out", "right", "KL to start"):
+        table.add_column(heading, justify="right")
+    for one in found:
+        cells = (
+            f"{one.converged} of {len(one.seeds)}",
+            _sessions(one),
+            f"{_change(one.passed_before, one.passed_after)}\nbest {one.passed_best.value:.2f}",
+            _change(one.right_before, one.right_after),
+            "-" if one.divergence is None else f"{one.divergence.value:.3f}",
+        )
+        table.add_row(Text(one.subject.title), Text(one.method), *map(Text, cells))
+    return table
+
+
+def _sessions(one: Outcome) -> str:
+    """Return the restricted mean, and up to where, where somebody has not converged."""
+    lines = [f"{one.sessions.value:.0f}"]
+    if one.sessions.low is not None and one.sessions.high is not None:
+        lines.append(f"{one.sessions.low:.0f} to {one.sessions.high:.0f}")
+    if one.converged < len(one.seeds):
+        lines.append(f"(up to {one.horizon})")
+    return "\n".join(lines)
+
+
+def _change(before: Estimate | None, after: Estimate | None) -> str:
+    if before is None or after is None:
+        return "-"
+    values = f"{before.value:.2f} → {after.value:.2f}"
+    if after.low is None or after.high is None:
+        return values
+    return f"{values}\n{after.low:.2f} to {after.high:.2f}"
+
+
+def _sentence(one: Comparison) -> str:
+    return (
+        f"{one.subject.title}: {one.method} needs {one.ratio} times the sessions of "
+        f"{one.reference} ({_count(one.seeds, 'seed')} of both)"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _outcome_json(one: Outcome) -> Json:
+    return {
+        "persona": one.subject.persona,
+        "personas": list(one.subject.personas),
+        "method": one.method,
+        "seeds": list(one.seeds),
+        "converged": one.converged,
+        "horizon": one.horizon,
+        "sessions": _estimate_json(one.sessions),
+        "sessions_by_seed": list(one.restricted_sessions),
+        "passed_before": _estimate_json(one.passed_before),
+        "passed_after": _estimate_json(one.passed_after),
+        "passed_best": _estimate_json(one.passed_best),
+        "right_before": _estimate_json(one.right_before),
+        "right_after": _estimate_json(one.right_after),
+        "divergence": _estimate_json(one.divergence),
+        "curve": [[point.updates, round(point.passed.value, 4)] for point in one.curve],
+    }
+
+
+def _comparison_json(one: Comparison) -> Json:
+    return {
+        "persona": one.subject.persona,
+        "personas": list(one.subject.personas),
+        "method": one.method,
+        "reference": one.reference,
+        "seeds": one.seeds,
+        "ratio": _estimate_json(one.ratio),
+    }
+
+
+def _estimate_json(estimate: Estimate | None) -> Json | None:
+    """Return value and interval; the ends are null for one run."""
+    if estimate is None:
+        return None
+    ends = [None if end is None else round(end, 4) for end in (estimate.low, estimate.high)]
+    return {"value": round(estimate.value, 4), "interval": ends}

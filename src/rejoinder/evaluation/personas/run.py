@@ -1,0 +1,227 @@
+"""One run of the benchmark: people talk, the system learns, its versions are measured as they come.
+
+Everybody waits while a version is measured, so that the answers in between come from it or from the
+next one, and so that no version has to be kept for later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rejoinder.evaluation.client import ChatClient
+from rejoinder.evaluation.personas.learner import Learner
+from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
+from rejoinder.evaluation.personas.persona import Persona
+from rejoinder.evaluation.personas.records import Ended, Measurement, RunRecord
+from rejoinder.evaluation.personas.sessions import Population
+from rejoinder.evaluation.personas.settings import BenchmarkSettings
+from rejoinder.evaluation.personas.speakers import SpeakerOf
+from rejoinder.evaluation.progress import Snapshot, Watcher
+from rejoinder.evaluation.statistics import Share
+from rejoinder.evaluation.watch import Judged, Progress
+from rejoinder.types import Json
+
+POLL_S = 1.0
+NEWEST = 48
+"""Answers in the running share of satisfying ones."""
+SHOWN_FAILURES = 5
+DRIFT_ANSWERS = 32
+"""Answers of a measurement, evenly chosen, that are scored under the start weights: on a CPU that
+takes about half as long as giving them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Which run it is."""
+
+    method: str
+    personas: tuple[Persona, ...]
+    seed: int
+    """Of people, tasks, words and the sampling of held-out answers."""
+    settings: BenchmarkSettings
+    described: Json = field(default_factory=dict)
+    """Everything that decides how it goes, kept with the result."""
+
+
+async def run_once(
+    spec: RunSpec,
+    client: ChatClient,
+    learner: Learner,
+    speaker_of: SpeakerOf,
+    watcher: Watcher,
+    poll_s: float = POLL_S,
+) -> RunRecord:
+    """Run once and return what was found; ``poll_s`` says how often learning is looked at."""
+    return await _Run(spec, client, learner, speaker_of, watcher, poll_s).whole()
+
+
+class _Run:
+    """The phases of one run, over the parts they share."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        client: ChatClient,
+        learner: Learner,
+        speaker_of: SpeakerOf,
+        watcher: Watcher,
+        poll_s: float,
+    ) -> None:
+        self._spec = spec
+        self._settings = spec.settings
+        self._client = client
+        self._learner = learner
+        self._watcher = watcher
+        self._poll_s = poll_s
+        self._started = self._learning_since = time.monotonic()
+        self._progress = Progress(0, 0, 0)
+        self._first = 0
+        self._measuring = False
+        self._measurements: list[Measurement] = []
+        self._heldout = [
+            HeldOut.draw(persona, spec.settings.heldout, spec.seed) for persona in spec.personas
+        ]
+        self._population = Population(
+            client, spec.personas, speaker_of, spec.settings, spec.seed, self._until_wanted
+        )
+
+    async def whole(self) -> RunRecord:
+        self._progress = await self._learner.progress()
+        self._first = self._progress.version
+        await self._measure()
+        ended = await self._learn()
+        if self._progress.version > self._measurements[-1].version:
+            await self._measure()
+        judged = await self._learner.judged()
+        population, client = self._population, self._client
+        return RunRecord(
+            method=self._spec.method,
+            personas=tuple(persona.name for persona in self._spec.personas),
+            seed=self._spec.seed,
+            settings=self._spec.described,
+            ended=ended,
+            updates=self._updates,
+            samples=self._progress.trained,
+            seconds=round(self._seconds, 1),
+            sessions=tuple(population.records),
+            measurements=tuple(self._measurements),
+            agreement=self._agreement(judged),
+            no_verdicts=sum(turn.score is None for turn in judged.values()),
+            lost_sessions=population.lost,
+            requests=client.requests,
+            failed_requests=len(client.failures),
+            failures=tuple(client.failures[:SHOWN_FAILURES]),
+        )
+
+    async def _learn(self) -> Ended:
+        """Let people talk until a limit is reached, and measure versions as they come."""
+        self._learning_since = time.monotonic()
+        talking = asyncio.create_task(self._population.talk())
+        try:
+            while (ended := self._ended(talking)) is None:
+                self._progress = await self._learner.progress()
+                due = self._measurements[-1].version + self._settings.measure_every
+                if self._progress.version >= due:
+                    await self._measure()
+                self._watcher.show(await self._snapshot())
+                await asyncio.sleep(self._poll_s)
+            self._population.stop()
+            await talking
+            self._progress = await self._learner.progress()
+            return ended
+        finally:
+            talking.cancel()
+
+    def _ended(self, talking: asyncio.Task[None]) -> Ended | None:
+        if talking.done():
+            talking.result()  # raises what went wrong
+            return Ended.SESSIONS
+        if self._updates >= self._settings.updates:
+            return Ended.UPDATES
+        learning = time.monotonic() - self._learning_since
+        return Ended.TIME if learning > 60 * self._settings.minutes else None
+
+    async def _until_wanted(self) -> None:
+        """Hold people back while a version is measured or a full batch waits.
+
+        A stopped population is let through: it ends by itself.
+        """
+        batch = self._learner.batch_size
+        while not self._population.stopped:
+            full = batch is not None and self._progress.ready >= batch
+            if not (full or self._measuring):
+                return
+            await asyncio.sleep(self._poll_s)
+
+    async def _measure(self) -> None:
+        """Ask the newest version everything that is held out."""
+        version = self._progress.version
+        total = sum(len(heldout.tasks) for heldout in self._heldout)
+        done = 0
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+            self._watcher.show(Snapshot("heldout", done, total))
+
+        self._watcher.show(Snapshot("heldout", 0, total))
+        self._measuring = True
+        try:
+            async with self._learner.serving(version) as model:
+                answers = [
+                    await ask_heldout(self._client, model, heldout, self._settings, count)
+                    for heldout in self._heldout
+                ]
+            divergence = await self._divergence(answers)
+        finally:
+            self._measuring = False
+        self._measurements.append(self._measurement(version, answers, divergence))
+
+    def _measurement(
+        self, version: int, answers: Sequence[Answers], divergence: float | None
+    ) -> Measurement:
+        versions = {reply.version for each in answers for reply in each.answered}
+        return Measurement(
+            version=version,
+            served_by=tuple(sorted(one for one in versions if one is not None)),
+            sessions=self._population.begun,
+            seconds=round(self._seconds, 1),
+            personas={each.heldout.persona.name: each.rates for each in answers},
+            divergence=None if divergence is None else round(divergence, 5),
+        )
+
+    async def _divergence(self, answers: Sequence[Answers]) -> float | None:
+        completions = [reply.completion_id for each in answers for reply in each.answered]
+        some = completions[:: math.ceil(len(completions) / DRIFT_ANSWERS) or 1]
+        return await self._learner.divergence(some, self._settings.temperature)
+
+    async def _snapshot(self) -> Snapshot:
+        newest = self._population.attempts[-NEWEST:]
+        return Snapshot(
+            "learning",
+            self._updates,
+            self._settings.updates,
+            samples=self._progress.trained + self._progress.ready,
+            satisfied=Share.count(not attempt.faults for attempt in newest),
+            agreement=self._agreement(await self._learner.judged()),
+        )
+
+    def _agreement(self, judged: dict[str, Judged]) -> Share:
+        """Compare verdicts with the rule, where there is a verdict: measured, never used."""
+        return Share.count(
+            (turn.score > 0) == (not attempt.faults)
+            for attempt in self._population.attempts
+            if (turn := judged.get(attempt.completion_id)) and turn.score is not None
+        )
+
+    @property
+    def _updates(self) -> int:
+        return self._progress.version - self._first
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started

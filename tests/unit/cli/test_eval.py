@@ -1,0 +1,43 @@
+"""``rejoinder eval personas``: the list, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from rejoinder.cli.main import app
+from rejoinder.errors import EXIT_CONFIG
+from rejoinder.evaluation.personas.persona import shipped_personas
+
+RUNNER = CliRunner()
+
+
+def test_the_list_names_every_persona() -> None:
+    done = RUNNER.invoke(app, ["eval", "personas", "--list"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0
+    for name in shipped_personas():
+        assert name in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--list shows"),
+        (["--persona", "no-list"], "did you mean no-lists"),
+        (["--persona", "no-lists", "--person-url", "http://127.0.0.1:1/v1"], "--person-model"),
+        (
+            ["--persona", "no-lists", "--person-url", "http://127.0.0.1:1/v1",
+             "--person-model", "m", "--person-key-env", "NOT_SET_HERE"],
+            "NOT_SET_HERE is not set",
+        ),
+        (["--persona", "no-lists", "--algorithm", "alchemy"], "no algorithm is called 'alchemy'"),
+        (
+            ["--persona", "no-lists", "--url", "http://127.0.0.1:1", "--seeds", "2"],
+            "a running gateway keeps what it has learnt",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_with_what_to_change(arguments: list[str], told: str) -> None:
+    done = RUNNER.invoke(app, ["eval", "personas", *arguments], env={"COLUMNS": "300"})
+    assert done.exit_code == EXIT_CONFIG
+    assert told in done.output

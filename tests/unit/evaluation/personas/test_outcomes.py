@@ -1,0 +1,123 @@
+"""Sessions to converge, means up to a horizon and curves, against cases worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rejoinder.evaluation.personas.outcomes import (
+    comparisons,
+    outcomes,
+    sessions_to_converge,
+    sessions_to_streak,
+)
+from rejoinder.evaluation.statistics import Duration, Estimate
+
+from .kit import measured, run, session
+
+
+@pytest.mark.parametrize(
+    ("passes", "duration"),
+    [
+        ("+++", Duration(3, True)),
+        ("++-+++", Duration(6, True)),
+        ("-+-++++", Duration(6, True)),
+        ("++-++-", Duration(6, False)),
+        ("", Duration(0, False)),
+    ],
+)
+def test_a_streak_is_three_first_answers_in_a_row(passes: str, duration: Duration) -> None:
+    sessions = [session(number, mark == "+") for number, mark in enumerate(passes, 1)]
+    assert sessions_to_streak(sessions) == duration
+
+
+def test_three_in_a_row_are_not_enough_while_held_out_answers_fail() -> None:
+    luck = run("+++-------", [measured(0, 1), measured(1, 7, sessions=10)])
+    assert sessions_to_converge(luck, "calm") == Duration(10, False)
+
+
+def test_held_out_answers_are_not_enough_without_three_in_a_row() -> None:
+    good = run("+-+-", [measured(0, 1), measured(1, 10, sessions=2)])
+    assert sessions_to_converge(good, "calm") == Duration(4, False)
+
+
+def test_converged_is_when_the_later_of_both_has_come() -> None:
+    late_measurement = [measured(0, 1), measured(1, 5, sessions=5), measured(2, 8, sessions=8)]
+    assert sessions_to_converge(run("+++-----++", late_measurement), "calm") == Duration(8, True)
+    late_streak = [measured(0, 1), measured(1, 9, sessions=2), measured(2, 3, sessions=8)]
+    assert sessions_to_converge(run("--------+++", late_streak), "calm") == Duration(11, True)
+
+
+def test_a_joint_run_counts_each_personas_own_sessions() -> None:
+    sessions = [session(n, True, "calm" if n % 2 else "loud") for n in range(1, 9)]
+    both = measured(1, 9, sessions=4).personas | measured(1, 2, persona="loud").personas
+    first = measured(0, 0).personas | measured(0, 0, persona="loud").personas
+    joint = replace(
+        run(),
+        personas=("calm", "loud"),
+        sessions=tuple(sessions),
+        measurements=(
+            replace(measured(0, 0), personas=first, divergence=None),
+            replace(measured(1, 9, sessions=4), personas=both, divergence=None),
+        ),
+    )
+    assert sessions_to_converge(joint, "calm") == Duration(3, True)
+    assert sessions_to_converge(joint, "loud") == Duration(4, False)
+    calm, loud = outcomes([joint])
+    assert (calm.subject.title, loud.subject.title) == ("calm (joint)", "loud (joint)")
+    assert calm.divergence is None
+
+
+LEARNT = [measured(0, 1, right=4), measured(1, 8, sessions=3, right=5)]
+IN_VAIN = [measured(0, 3, right=6), measured(1, 4, sessions=4, right=5)]
+
+
+def test_an_outcome_is_a_mean_over_seeds_up_to_the_common_horizon() -> None:
+    quick = run("+++--", LEARNT, seed=0)
+    never = run("-" * 8, IN_VAIN, seed=1)
+    other = run("-" * 6, IN_VAIN, method="opd", seed=0)
+    binary, opd = outcomes([quick, never, other])
+    assert (binary.method, binary.seeds, binary.converged) == ("binary", (0, 1), 1)
+    assert binary.horizon == opd.horizon == 6, "the shortest wait in vain of any method"
+    assert binary.restricted_sessions == (3, 6)
+    assert binary.sessions == Estimate(4.5, 3.0, 6.0)
+    assert binary.passed_before.value == pytest.approx(0.2)
+    assert binary.passed_after.value == binary.passed_best.value == pytest.approx(0.6)
+    assert binary.right_before is not None
+    assert binary.right_before.value == pytest.approx(0.5)
+    assert binary.divergence is not None
+    assert binary.divergence.value == pytest.approx(0.01)
+    assert opd.sessions == Estimate(6.0, None, None)
+
+
+def test_tasks_without_answers_have_no_share_of_right_ones() -> None:
+    (found,) = outcomes([run("+++", [measured(0, 1), measured(1, 9)])])
+    assert found.right_before is None
+    assert found.right_after is None
+
+
+def test_a_curve_reaches_as_far_as_all_runs_and_bridges_what_was_not_measured() -> None:
+    whole = run(measurements=[measured(0, 0), measured(1, 4), measured(2, 6), measured(3, 8)])
+    sparse = run(measurements=[measured(0, 2), measured(2, 6)], seed=1)
+    (found,) = outcomes([whole, sparse])
+    curve = [(point.updates, point.passed.value) for point in found.curve]
+    assert curve == [(0, pytest.approx(0.1)), (1, pytest.approx(0.3)), (2, pytest.approx(0.6))]
+
+
+def test_a_gateway_that_had_learnt_before_starts_its_curve_at_zero() -> None:
+    (found,) = outcomes([run(measurements=[measured(5, 2), measured(7, 6)])])
+    assert [point.updates for point in found.curve] == [0, 2]
+
+
+def test_methods_are_compared_over_the_seeds_that_both_have() -> None:
+    runs = [
+        run("-" * 10 + "+++", LEARNT, seed=0),
+        run("-" * 17 + "+++", LEARNT, seed=1),
+        run("--+++", LEARNT, method="opd", seed=1),
+        run("+++", LEARNT, method="opd", seed=2),
+    ]
+    (compared,) = comparisons(outcomes(runs), reference="binary")
+    assert (compared.method, compared.reference, compared.seeds) == ("opd", "binary", 1)
+    assert compared.ratio == Estimate(0.25, None, None)
+    assert comparisons(outcomes(runs), reference="combine") == []

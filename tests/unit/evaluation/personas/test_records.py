@@ -1,0 +1,50 @@
+"""Files of runs: whole, readable, and told apart by who, how and which seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rejoinder.errors import RejoinderError
+from rejoinder.evaluation.personas.records import read_run, read_runs, run_path, write_run
+
+from .kit import measured, run
+
+RECORD = run("+-+", [measured(0, 3, right=2), measured(1, 9, sessions=3, right=3)])
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = run_path(tmp_path / "new", ["calm"], "binary", 0)
+    write_run(RECORD, path)
+    assert read_run(path) == RECORD
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_runs_of_a_folder_come_in_order_and_other_files_are_left_alone(tmp_path: Path) -> None:
+    for method, seed in (("opd", 0), ("binary", 10), ("binary", 2)):
+        path = run_path(tmp_path, ["calm"], method, seed)
+        write_run(run(method=method, seed=seed), path)
+    (tmp_path / "curves.png").write_bytes(b"")
+    found = [(one.method, one.seed) for one in read_runs(tmp_path)]
+    assert found == [("binary", 2), ("binary", 10), ("opd", 0)]
+
+
+def test_names_tell_joint_and_separate_runs_apart(tmp_path: Path) -> None:
+    assert run_path(tmp_path, ["a", "b"], "x", 0) != run_path(tmp_path, ["a"], "x", 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"method": 3}'])
+def test_a_file_that_is_no_run_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.run.json"
+    path.write_bytes(content)
+    with pytest.raises(RejoinderError, match=r"a\.run\.json is no readable run"):
+        read_run(path)
+
+
+def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
+    path = run_path(tmp_path, ["calm"], "binary", 0)
+    write_run(RECORD, path)
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(RejoinderError, match="format 2"):
+        read_run(path)

@@ -1,0 +1,180 @@
+"""One run against a scripted gateway that learns when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from fake_gateway import GOOD, Asked, FakeGateway
+from rejoinder.evaluation.client import ChatClient
+from rejoinder.evaluation.personas.learner import Learner, RunningGateway
+from rejoinder.evaluation.personas.persona import load_persona
+from rejoinder.evaluation.personas.records import Ended, RunRecord
+from rejoinder.evaluation.personas.run import RunSpec, run_once
+from rejoinder.evaluation.personas.settings import BenchmarkSettings
+from rejoinder.evaluation.personas.speakers import Scripted
+from rejoinder.evaluation.progress import Snapshot
+from rejoinder.evaluation.statistics import Share
+from rejoinder.evaluation.watch import Judged, Progress
+
+PERSONA = load_persona("no-lists")
+SETTINGS = BenchmarkSettings(sessions=40, updates=3, heldout=4, people=2)
+PER_UPDATE = 6
+
+
+@dataclass
+class FakeLearner:
+    """Makes a version of every ``PER_UPDATE`` main answers; the second one obeys."""
+
+    gateway: FakeGateway
+    batch_size: int | None = None
+    served: list[int] = field(default_factory=list)
+    ready: int = 0
+
+    async def progress(self) -> Progress:
+        mains = [one for one in self.gateway.asked if one.headers["X-Turn-Type"] == "main"]
+        self.gateway.version = len(mains) // PER_UPDATE
+        return Progress(self.gateway.version, trained=len(mains), ready=self.ready)
+
+    @asynccontextmanager
+    async def serving(self, version: int) -> AsyncIterator[str]:
+        self.served.append(version)
+        yield f"default@{version}"
+
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
+        assert temperature == SETTINGS.temperature
+        return 0.5 * len(completions)
+
+    async def judged(self) -> dict[str, Judged]:
+        return {"chatcmpl-5": Judged(0, -1), "chatcmpl-6": Judged(0, None)}
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.phases: set[str] = set()
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.phases.add(snapshot.phase)
+
+
+def answer_by_version(gateway: FakeGateway) -> None:
+    def answer(asked: Asked) -> str:
+        model = asked.body.get("model")
+        version = int(model.partition("@")[2]) if model else gateway.version
+        first = asked.body["messages"][0]["content"]
+        return GOOD.format(topic=first.rstrip("?")) if version >= 2 else "1. Eat\n2. Sleep"
+
+    gateway.answer = answer
+
+
+async def run(
+    gateway: FakeGateway,
+    settings: BenchmarkSettings = SETTINGS,
+    learner_of: Callable[[ChatClient], Learner] | None = None,
+) -> RunRecord:
+    spec = RunSpec("binary", (PERSONA,), 3, settings, {"algorithm": "binary"})
+    async with ChatClient(gateway.url) as client:
+        learner = learner_of(client) if learner_of else FakeLearner(gateway)
+        running = run_once(spec, client, learner, Scripted, Silent(), poll_s=0.005)
+        return await asyncio.wait_for(running, 30)
+
+
+async def test_every_version_is_measured_until_the_updates_are_made(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway)
+    assert record.ended is Ended.UPDATES
+    assert record.updates >= 3
+    versions = [one.version for one in record.measurements]
+    assert versions[0] == 0
+    assert versions == sorted(set(versions))
+    assert versions[-1] == record.updates
+    first, last = record.measurements[0], record.measurements[-1]
+    assert first.personas["no-lists"].passed == Share(0, 4)
+    assert first.personas["no-lists"].faults["list"] == 4
+    assert last.personas["no-lists"].passed.value > 0.5
+    assert last.divergence == 2.0
+    assert 0 < first.sessions + last.sessions <= SETTINGS.sessions
+
+
+async def test_held_out_tasks_are_side_turns_with_the_same_words_and_seeds_each_time(
+    gateway: FakeGateway,
+) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway)
+    sides = [one for one in gateway.asked if one.headers["X-Turn-Type"] == "side"]
+    by_model: dict[str, set[tuple[int, str]]] = {}
+    for asked in sides:
+        by_model.setdefault(asked.body["model"], set()).add((asked.body["seed"], asked.last))
+    assert len(by_model) == len(record.measurements)
+    assert len({frozenset(asked) for asked in by_model.values()}) == 1
+    trained = {record.task for record in record.sessions}
+    assert not trained & {text for asked in by_model.values() for _, text in asked}
+
+
+async def test_drift_is_measured_on_a_part_of_many_answers(gateway: FakeGateway) -> None:
+    record = await run(gateway, replace(SETTINGS, heldout=100, sessions=2))
+    assert record.measurements[0].divergence == 0.5 * 25
+
+
+async def test_measuring_may_skip_versions_but_never_the_last(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway, replace(SETTINGS, measure_every=100))
+    assert [one.version for one in record.measurements] == [0, record.updates]
+
+
+async def test_the_session_limit_ends_a_run(gateway: FakeGateway) -> None:
+    gateway.answer = lambda _: "1. Eat\n2. Sleep"
+    record = await run(gateway, replace(SETTINGS, sessions=5, updates=1000))
+    assert record.ended is Ended.SESSIONS
+    assert len(record.sessions) == 5
+
+
+async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
+    record = await run(gateway, replace(SETTINGS, minutes=0.0))
+    assert record.ended is Ended.TIME
+
+
+async def test_people_wait_while_a_full_batch_waits(gateway: FakeGateway) -> None:
+    learner = FakeLearner(gateway, batch_size=16, ready=16)
+    record = await run(gateway, replace(SETTINGS, minutes=0.005), lambda _: learner)
+    assert record.ended is Ended.TIME
+    assert record.sessions == ()
+
+
+async def test_nobody_talks_while_a_version_is_measured(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    await run(gateway, replace(SETTINGS, heldout=12))
+    kinds = [asked.headers["X-Turn-Type"] for asked in gateway.asked]
+    first_side = kinds.index("side", 12)  # of the second measurement
+    among = kinds[first_side : first_side + 12].count("main")
+    # What people had begun to ask before they saw that one measures.
+    assert among <= 2 * SETTINGS.people
+
+
+async def test_verdicts_are_compared_with_the_rule(gateway: FakeGateway) -> None:
+    gateway.answer = lambda _: "1. Eat\n2. Sleep"
+    record = await run(gateway, replace(SETTINGS, sessions=4, updates=1000))
+    assert record.agreement == Share(1, 1)
+    assert record.no_verdicts == 1
+
+
+async def test_of_a_running_gateway_only_the_live_version_is_asked(gateway: FakeGateway) -> None:
+    gateway.version = 4
+    gateway.answer = lambda _: "1. Eat\n2. Sleep"
+    record = await run(gateway, replace(SETTINGS, sessions=3), RunningGateway)
+    (measurement,) = record.measurements
+    assert (measurement.version, measurement.served_by) == (4, (4,))
+    assert (measurement.divergence, record.updates) == (None, 0)
+    models = {a.body.get("model") for a in gateway.asked if a.headers["X-Turn-Type"] == "side"}
+    assert models == {"default"}
+
+
+async def test_failed_requests_are_told(gateway: FakeGateway) -> None:
+    gateway.status = 500
+    record = await run(gateway, replace(SETTINGS, heldout=2, sessions=2))
+    assert record.measurements[0].personas["no-lists"].failed == 2
+    assert record.measurements[0].personas["no-lists"].passed == Share(0, 2)
+    assert record.failed_requests == record.requests > 0
+    assert "500" in record.failures[0]
