@@ -76,7 +76,7 @@ def missing_packages(names: Sequence[str]) -> Iterator[str]:
 
 
 def build_trackers(names: Sequence[str], home: Path, run: str) -> dict[str, Tracker]:
-    """Start trackers.
+    """Start trackers. One that cannot start stands in the way of nothing: each step tells why.
 
     Args:
         names: of ``trainer.trackers``.
@@ -88,7 +88,15 @@ def build_trackers(names: Sequence[str], home: Path, run: str) -> dict[str, Trac
     """
     for missing in missing_packages(names):
         raise ConfigError(missing)
-    return {name: _build(name, home, run) for name in names}
+    return {name: _start(name, home, run) for name in names}
+
+
+def _start(name: str, home: Path, run: str) -> Tracker:
+    try:
+        return _build(name, home, run)
+    except Exception as error:  # noqa: BLE001 - another package's code: no network, no key, ...
+        log.warning("a tracker cannot start", tracker=name, error=repr(error))
+        return _Absent(f"it could not start: {type(error).__name__}: {error}")
 
 
 def _build(name: str, home: Path, run: str) -> Tracker:
@@ -101,6 +109,19 @@ def _build(name: str, home: Path, run: str) -> Tracker:
     import trackio
 
     return _Run(trackio.init(project=_PROJECT, name=run))
+
+
+class _Absent:
+    """Stands for a tracker that could not start."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def log(self, version: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
+        raise RuntimeError(self._why)
+
+    def close(self) -> None:
+        """Nothing was begun."""
 
 
 class _TensorBoard:

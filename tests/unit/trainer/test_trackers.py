@@ -45,6 +45,23 @@ def test_a_run_gets_each_step_with_its_number(
     assert calls[1:] == [(3, {"loss": 0.5}), "end"]
 
 
+def test_one_that_cannot_start_costs_its_figures_and_tells_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_settings: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    failed: list[str] = []
+    trackers = Trackers(build_trackers(("wandb",), tmp_path, "default"), failed.append)
+    problem = trackers.log(1, {"loss": 0.5})
+    assert problem is not None
+    assert "no network" in problem
+    trackers.close()
+    assert failed == ["wandb"]
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="tensorboard is optional"
 )
