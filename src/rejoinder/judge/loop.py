@@ -97,7 +97,7 @@ class JudgeLoop:
         self._limits = limits
         self._instance = f"{ROLE}-{os.getpid()}"
         self._running: set[asyncio.Task[None]] = set()
-        self._status = _Status(external)
+        self._status = _Status(external, None if hints is None else hints.fingerprint)
         # The journal's own threads: a judge that fills the event loop's must not stop the commits.
         self._threads = ThreadPoolExecutor(limits.concurrency + 1, "judge-journal")
         self._pause_s = 0.0
@@ -217,22 +217,31 @@ class JudgeLoop:
         if hinting is not None and hinting.why is HintFate.FAILED:
             self._status.note(f"hints: {hinting.detail}")
         if nothing_was_tried(judgement):
-            self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
-            self._paused_until = time.monotonic() + self._pause_s
-            # One prompt may be what an endpoint breaks at: the next probe is then another job.
-            after_s = 2 * self._pause_s if its_own_fault_is_possible(judgement) else 0.0
-            self._journal.retry_judging(task, after_s, failed[-1].reason, counts=False)
+            self._pause(task, judgement)
             return
-        self._pause_s = self._paused_until = 0.0
         lost = failed[-1].reason if another_attempt_may_help(judgement) else None
         signal = self._rule.sample_spec(judgement, hinting.hints if hinting else ())
         if signal in _FOR_WANT_OF_A_HINT and hinting and hinting.why is HintFate.FAILED:
+            calls = tuple(Vote(None, reason) for reason in hinting.failed_calls)
+            asked = Judgement(None, calls, self._judge.fingerprint, Fate.JUDGE_FAILED)
+            if nothing_was_tried(asked):
+                self._pause(task, asked)
+                return
             lost, signal = hinting.detail, Fate.HINT_FAILED
+        self._pause_s = self._paused_until = 0.0
         if lost is not None and task.attempt < self._limits.attempts:
             after_s = _FIRST_RETRY_S * 2 ** (task.attempt - 1)
             self._journal.retry_judging(task, after_s, lost)
             return
         self._commit(task, judgement, signal, hinting)
+
+    def _pause(self, task: JudgeTask, untried: Judgement) -> None:
+        """Give a job back untried, and claim no other for a while."""
+        self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_RETRY_S, 2 * self._pause_s))
+        self._paused_until = time.monotonic() + self._pause_s
+        # One prompt may be what an endpoint breaks at: the next probe is then another job.
+        after_s = 2 * self._pause_s if its_own_fault_is_possible(untried) else 0.0
+        self._journal.retry_judging(task, after_s, untried.votes[-1].reason, counts=False)
 
     def _commit(
         self,
@@ -262,8 +271,9 @@ class JudgeLoop:
 class _Status:
     """Figures for the heartbeat."""
 
-    def __init__(self, external: Sequence[str]) -> None:
+    def __init__(self, external: Sequence[str], hints: str | None) -> None:
         self._external = list(external)
+        self._hints = hints
         self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None
@@ -291,6 +301,7 @@ class _Status:
             state=state,
             detail={
                 "fingerprint": fingerprint,
+                "hints_fingerprint": self._hints,
                 "external": self._external,
                 "verdicts": dict(self._verdicts),
                 "seconds_per_judgement": round(self._seconds / judged, 3) if judged else None,

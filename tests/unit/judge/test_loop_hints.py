@@ -66,6 +66,7 @@ async def test_verdict_and_hint_make_one_sample() -> None:
         await until(lambda: journal.commits)
     assert journal.commits == [("turn-0", judgement(-1), SampleSpec(-1.0, HINT), None)]
     assert journal.counts == {("hints", "accepted"): 1}
+    assert journal.heartbeats[-1].detail["hints_fingerprint"] == "fake-hints"
 
 
 async def test_a_reply_that_holds_no_hint_leaves_the_verdict_and_is_counted() -> None:
@@ -100,6 +101,18 @@ async def test_where_only_a_hint_could_teach_a_failed_one_is_asked_again() -> No
     async with working(journal, FakeJudge(judgement(0)), hints):
         await until(lambda: journal.commits)
     assert journal.retries == [("turn-0", 1.0, True)]
+    assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT), None)]
+
+
+async def test_no_attempt_is_used_up_while_the_hint_judge_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_module, "_LONGEST_PAUSE_S", 0.01)
+    away = Hinting((), HintFate.FAILED, "unreachable: x", 0.0, ("unreachable: x",))
+    journal, hints = FakeJournal(), FakeHints(*[away] * 6, Hinting(HINT, None, "", 0.1))
+    async with working(journal, FakeJudge(judgement(0)), hints):
+        await until(lambda: journal.commits)
+    assert journal.retries == [("turn-0", 0.0, False)] * 6
     assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT), None)]
 
 
