@@ -263,7 +263,8 @@ class _Reader:
 
     def _complaint(self, sentence: str, text: str) -> Instruction | None:
         """Return the complaint as a quotation, if it is one about manner."""
-        if not self._book.complaint.search(text) or _QUESTION.search(sentence):
+        objects = self._book.complaint.search(text) and not self._book.wish.search(text)
+        if not objects or _QUESTION.search(sentence):
             return None
         said = _END.sub("", sentence.strip()).replace('"', "'")
         if not self._is_about_manner(said) or quotes_content(text):

@@ -12,7 +12,7 @@ from typing import Any
 _PATTERNS = (
     "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
     "reason", "about_the_answer", "about_form", "task_object", "form_object", "hands_over",
-    "states", "copula", "form_clause", "form_subject", "torn", "reverse", "objection",
+    "states", "copula", "form_clause", "form_subject", "torn", "reverse", "objection", "scarce", "declined", "wish",
 )  # fmt: skip
 """Keys of the file that are patterns as they stand."""
 _CLAUSE_END = re.compile(r"[,;:]\s|\band\b")
@@ -39,11 +39,18 @@ class Topic:
     yields_to: re.Pattern[str] | None = None
     """Words of the person's own instructions that its sentence would disagree with."""
 
-    def matches(self, text: str, *, complains: bool, objection: re.Pattern[str]) -> bool:
-        """Whether a sentence in lower case means this."""
+    def matches(self, text: str, said: str, complains: bool, objection: re.Pattern[str]) -> bool:
+        """Whether a sentence in lower case means this.
+
+        Args:
+            text: the sentence.
+            said: the sentence without what it asks to leave out.
+            complains: whether it objects to what it is about.
+            objection: words with which a clause objects to what it names.
+        """
         if self.unless is not None and self.unless.search(text):
             return False
-        if self.says is not None and self.says.search(text):
+        if self.says is not None and self.says.search(said):
             return True
         if self.wants is not None:
             for clause in _CLAUSE_END.split(text):
@@ -84,13 +91,16 @@ class Phrasebook:
     torn: re.Pattern[str]
     reverse: re.Pattern[str]
     objection: re.Pattern[str]
+    scarce: re.Pattern[str]
+    declined: re.Pattern[str]
+    wish: re.Pattern[str]
 
     def meant(self, text: str, *, complains: bool) -> list[Topic]:
         """Return the topics that a sentence in lower case means."""
+        said = self.declined.sub(" ", text)
+        objects = complains and not self.scarce.search(text)
         return [
-            topic
-            for topic in self.topics
-            if topic.matches(text, complains=complains, objection=self.objection)
+            topic for topic in self.topics if topic.matches(text, said, objects, self.objection)
         ]
 
 

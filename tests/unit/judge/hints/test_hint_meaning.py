@@ -63,6 +63,10 @@ def test_a_canned_sentence_yields_where_it_would_disagree(said: str, hint: str) 
     assert hint_of(said) == hint
 
 
+def test_regression_a_wish_is_not_quoted_as_a_fault() -> None:
+    assert hint_of("One short sentence would have been enough.") == "I want one short sentence."
+
+
 def test_what_a_topic_opposes_is_a_topic() -> None:
     names = {topic.name for topic in phrasebook().topics}
     assert {topic.opposes for topic in phrasebook().topics} - {""} <= names
@@ -81,6 +85,14 @@ def test_what_a_topic_opposes_is_a_topic() -> None:
         "Nothing wrong with lists.",
         "I don't mind tables.",
         "Emojis don't hurt.",
+        "I didn't ask you to drop the headings.",
+        "Why did you drop the bullets?",
+        "I would hate to lose the emojis.",
+        "Why don't you use headings?",
+        "There aren't enough headings.",
+        "A table is what I need, not this.",
+        "Please, no explanation.",
+        "Please give only the result.",
     ],
 )
 def test_regression_a_sentence_that_may_mean_the_reverse_gives_no_hint(said: str) -> None:
@@ -157,6 +169,7 @@ def test_regression_a_hint_is_whole(said: str, hint: str) -> None:
     [
         "Please describe the coast in one short sentence.",
         "Give me five examples.",
+        "Tell me a joke in one sentence.",
         "Summarise the coast in one line. Use simple words.",
     ],
 )

@@ -26,6 +26,9 @@ from rejoinder.judge.hints.spoken import spoken_sentences, without_tagged
         '<note to="you">Please use plain text.</note>',
         "He told me 'your letters aren't short enough, please keep them short'. What now?",
         'He told me "be brief". What now?',
+        "Fix this text\nPlease use no lists.",
+        "Here is a mail. Keep it short. Use no lists.",
+        "The user says: be brief and polite.",
         "Now translate the mail.\nDear all, please use simple words.",
     ],
 )
