@@ -236,7 +236,7 @@ async def measure_persona(judge: HintJudge, persona: Persona) -> dict:
             hinted[kind] = {core: await gives_hint(judge, persona, core) for core in phrases.cores}
     content = hinted.pop(PLEASED)
     complaints = [given for cores in hinted.values() for given in cores.values()]
-    wished = {check.fault for check in persona.checks}
+    wished = {fault for check in persona.checks for fault in check.faults}
     own = [given for kind in hinted if kind in wished for given in hinted[kind].values()]
     return {
         **share("coverage_of_complaints", Share.count(complaints)),

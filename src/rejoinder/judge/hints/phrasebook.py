@@ -12,7 +12,8 @@ from typing import Any
 _PATTERNS = (
     "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
     "reason", "about_the_answer", "about_form", "task_object", "form_object", "hands_over",
-    "states", "copula", "form_clause", "form_subject", "torn", "reverse", "objection", "scarce", "declined", "wish",
+    "states", "copula", "form_clause", "form_subject", "torn", "reverse", "objection",
+    "scarce", "declined", "wish",
 )  # fmt: skip
 """Keys of the file that are patterns as they stand."""
 _CLAUSE_END = re.compile(r"[,;:]\s|\band\b")
@@ -39,14 +40,14 @@ class Topic:
     yields_to: re.Pattern[str] | None = None
     """Words of the person's own instructions that its sentence would disagree with."""
 
-    def matches(self, text: str, said: str, complains: bool, objection: re.Pattern[str]) -> bool:
+    def matches(self, text: str, said: str, objection: re.Pattern[str], *, complains: bool) -> bool:
         """Whether a sentence in lower case means this.
 
         Args:
             text: the sentence.
             said: the sentence without what it asks to leave out.
-            complains: whether it objects to what it is about.
             objection: words with which a clause objects to what it names.
+            complains: whether the sentence objects to what it is about.
         """
         if self.unless is not None and self.unless.search(text):
             return False
@@ -100,7 +101,9 @@ class Phrasebook:
         said = self.declined.sub(" ", text)
         objects = complains and not self.scarce.search(text)
         return [
-            topic for topic in self.topics if topic.matches(text, said, objects, self.objection)
+            topic
+            for topic in self.topics
+            if topic.matches(text, said, self.objection, complains=objects)
         ]
 
 
