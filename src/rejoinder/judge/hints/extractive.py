@@ -15,7 +15,6 @@ from rejoinder.judge.hints.leak import known_before
 from rejoinder.judge.hints.phrasebook import source
 from rejoinder.judge.hints.spoken import spoken_sentences, without_tagged
 from rejoinder.judge.hints.words import manner_stems, plain_stems
-from rejoinder.judge.untrusted import shorten
 from rejoinder.types import Message
 
 _FORM = 2
@@ -83,6 +82,15 @@ def _own_text(next_state: Sequence[Message]) -> str:
     left, said = _LONGEST_READ, list[str]()
     for message in next_state:
         if message.role == "user" and left > 0:
-            said.append(shorten(without_tagged(own_words(message)), left))
-            left -= len(said[-1])
+            text = without_tagged(own_words(message))
+            said.append(_head(text, left))
+            left -= len(text)
     return "\n".join(said)
+
+
+def _head(text: str, limit: int) -> str:
+    """Return whole sentences from the beginning; behind a gap it is unknown whose words follow."""
+    if len(text) <= limit:
+        return text
+    end = max(text.rfind(mark, 0, limit) for mark in ".!?\n")
+    return text[: end + 1]

@@ -16,7 +16,7 @@ from rejoinder.judge.hints.phrasebook import phrasebook
 from rejoinder.judge.hints.words import sentences_of, words_of
 
 _LONGEST_SENTENCE = 600
-"""Characters of a sentence that are read: time grows with the square of its length."""
+"""Characters; a longer one is passed over, for time grows with the square of the length."""
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
 _SPEECH = re.compile(r"[\"“”]([^\"“”]*)[\"“”]|(?<!\w)['‘]((?:[^'’]|(?<=\w)['’](?=\w))*)['’](?!\w)")
@@ -56,12 +56,13 @@ def spoken_sentences(text: str, special_tokens: Sequence[str] = ()) -> Iterator[
     """
     shown = _QUOTED_LINE.sub("", _CODE_BLOCK.sub(" ", text))
     for sentence in sentences_of(_SPEECH.sub(_term, shown)):
-        part = sentence[:_LONGEST_SENTENCE]
-        if phrasebook().hands_over.search(part.lower().replace("’", "'")):
+        if phrasebook().hands_over.search(sentence.lower().replace("’", "'")):
             return
-        own = without_markers(part, special_tokens).strip()
+        if len(sentence) > _LONGEST_SENTENCE:
+            continue
+        own = without_markers(sentence, special_tokens).strip()
         # Words from both sides of a marker make no sentence together.
-        if own in part and words_of(own):
+        if own in sentence and words_of(own):
             yield own
 
 

@@ -64,6 +64,13 @@ def test_all_messages_of_a_next_state_share_one_budget() -> None:
     assert not judge.read([], assistant(""), [*[filler] * 50, wish]).hints
 
 
+def test_what_lies_behind_the_budget_is_not_read_for_nobody_knows_whose_it_is() -> None:
+    said = f"{'The weather is nice. ' * 200}My boss wrote:\n{'Hm. ' * 2000}Use simple words."
+    assert not ExtractiveHintJudge().read([], assistant(""), [user(said)]).hints
+    torn = "Please use simple words" + " and short ones" * 400
+    assert not ExtractiveHintJudge().read([], assistant(""), [user(torn)]).hints
+
+
 def test_all_messages_of_a_context_share_one_budget_and_the_newest_count() -> None:
     old, filler = user("tulips"), user("word " * 20_000)
     assert "tulip" in known_before([old], assistant("answer"))
