@@ -20,7 +20,7 @@ from rejoinder.judge.hints.soundness import (
     quotes_content,
     tells_content,
 )
-from rejoinder.judge.hints.words import manner_stems, sentences_of, stem, words_of
+from rejoinder.judge.hints.words import manner_stems, plain_stems, sentences_of, stem, words_of
 
 _CONTRAST = re.compile(
     r"[,;]?\s+(?:but|however|though|although|only that|except that)\b,?\s+|;\s+|\s+[–—-]+\s+"
@@ -205,11 +205,9 @@ class _Reader:
         asks = self._as_instruction(core, asks=False, fragments=False)
         made = core if asks is None else asks
         low = _low(made)
-        if task := self._book.task_object.match(low):
-            words = words_of(task[1])
-            form = self._book.form_object.search(task[1])
-            if words and not form and not any(stem(word) in manner_stems() for word in words):
-                return True
+        task = self._book.task_object.match(low)
+        if task and not self._book.form_object.search(task[1]) and _names_a_thing(task[1]):
+            return True
         if not self._book.task.match(low):
             return False
         news = [word for word in leaked_words(made, self._known) if not word.endswith("ly")]
@@ -299,6 +297,15 @@ class _Reader:
         if self._book.about_form.search(_low(text)) or asks_for_length(text):
             return True
         return any(stem(word) in manner_stems() for word in words_of(text))
+
+
+def _names_a_thing(text: str) -> bool:
+    """Whether a verb's object is no part of an answer's form: "the coast", and "the cold coast"."""
+    stems = [stem(word) for word in words_of(text)]
+    if not stems:
+        return False
+    about_form = any(one in manner_stems() for one in stems)
+    return not about_form or stems[-1] not in manner_stems() | plain_stems()
 
 
 def _canned(topic: Topic) -> Instruction:

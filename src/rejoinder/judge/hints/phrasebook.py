@@ -149,9 +149,9 @@ def _topic(entry: dict[str, Any]) -> Topic:
 
 
 def _any_of(patterns: str | list[str]) -> re.Pattern[str]:
-    """Compile one pattern as it is, and a list as alternatives that are whole words each."""
+    """Compile the lines of a text as they are, and a list as alternatives of whole words."""
     if isinstance(patterns, str):
-        return re.compile(patterns)
+        return re.compile("|".join(patterns.splitlines()))
     return re.compile(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)")
 
 

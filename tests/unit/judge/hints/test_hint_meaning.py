@@ -172,6 +172,7 @@ def test_regression_a_hint_is_whole(said: str, hint: str) -> None:
     "said",
     [
         "Please describe the coast in one short sentence.",
+        "Please describe the cold coast in one short sentence.",
         "Give me five examples.",
         "Tell me a joke in one sentence.",
         "Summarise the coast in one line. Use simple words.",
