@@ -10,7 +10,8 @@ other are marked ``in_sample``. Two sets are read: the directives and non-direct
 hints, and the English ones of the judges' set, by another author, where only the kind is known:
 complaints about style should give a hint, and praise, thanks and results of tools none. Beside them
 the demonstration's people talk, on whom the rules were tuned too: each reacts and asks a next
-question in one message. The last line printed is one JSON object.
+question in one message. So do the personas: every sentence with which one says how an answer should
+have been, and every one with which it is content. The last line printed is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from contextlib import asynccontextmanager
 from judge_engine import judge_setting
 from outcome import at_least, at_most, finish
 from rejoinder.config import LikelihoodJudgeConfig, LlmHintsConfig
-from rejoinder.evaluation.person import SEVEREST_FIRST, Person, load_voice
+from rejoinder.evaluation.person import GOODBYE, PLEASED, SEVEREST_FIRST, Person, load_voice
+from rejoinder.evaluation.personas.persona import Persona, load_persona, shipped_personas
 from rejoinder.evaluation.questions import load_questions
 from rejoinder.evaluation.statistics import Share
 from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
@@ -102,6 +104,10 @@ async def measure_all(arguments: argparse.Namespace) -> dict:
             if name == "extractive":
                 report[name]["other_set"] = await measure_others(judge, others[: arguments.limit])
                 report[name]["people"] = await measure_people(judge)
+                report[name]["personas"] = {
+                    persona: await measure_persona(judge, load_persona(persona))
+                    for persona in shipped_personas()
+                }
     return report
 
 
@@ -220,6 +226,32 @@ async def measure_people(judge: HintJudge) -> dict:
         **share("hints_where_none_is_due", Share.count(hinted[False])),
         "replies": PEOPLE,
     }
+
+
+async def measure_persona(judge: HintJudge, persona: Persona) -> dict:
+    """Cores with a hint, each said once: of all faults, and of those of this persona's own wish."""
+    hinted: dict[str, dict[str, bool]] = {}
+    for kind, phrases in persona.voice.items():
+        if kind != GOODBYE:
+            hinted[kind] = {core: await gives_hint(judge, persona, core) for core in phrases.cores}
+    content = hinted.pop(PLEASED)
+    complaints = [given for cores in hinted.values() for given in cores.values()]
+    wished = {fault for check in persona.checks for fault in check.faults}
+    own = [given for kind in hinted if kind in wished for given in hinted[kind].values()]
+    return {
+        **share("coverage_of_complaints", Share.count(complaints)),
+        **share("coverage_of_its_wish", Share.count(own)),
+        **share("hints_where_none_is_due", Share.count(list(content.values()))),
+        "counts": [len(complaints), len(own), len(content)],
+        "missed": [core for cores in hinted.values() for core, given in cores.items() if not given],
+    }
+
+
+async def gives_hint(judge: HintJudge, persona: Persona, core: str) -> bool:
+    asked = persona.asks[0].replace("{task}", "I need help with gardening: how do I plant tulips?")
+    said = Message("user", core.format(topic="gardening", word="tulips"))
+    context, answer = [Message("user", asked)], Message("assistant", "Some answer.")
+    return bool((await judge.hints(context, answer, [said])).hints)
 
 
 def shared(given: Counter[str], count: Counter[str], kinds: tuple[str, ...]) -> Share:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import hints
+from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.labelled import load_labelled_hints
 
@@ -41,6 +42,21 @@ def test_only_the_held_out_split_has_a_verdict(monkeypatch, capsys, split, passe
         hints.main()
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (line["passed"], line["in_sample"]) == (passed, split == "dev")
+
+
+async def test_a_persona_is_counted_by_its_sentences_and_by_those_of_its_own_wish():
+    async def given(_context: object, _answer: object, next_state: list) -> Hinting:
+        if "hello" in next_state[0].content.lower():
+            return Hinting(("Say hello first.",))
+        return Hinting((), HintFate.NOTHING_SAID)
+
+    judge = SimpleNamespace(fingerprint="f", hints=given)
+    figures = await hints.measure_persona(judge, load_persona("greeting"))
+    assert figures["counts"][1:] == [10, 8]
+    assert figures["coverage_of_its_wish"] == 0.7
+    assert figures["coverage_of_complaints"] == round(7 / figures["counts"][0], 4)
+    assert figures["hints_where_none_is_due"] == 0.125
+    assert len(figures["missed"]) == figures["counts"][0] - 7
 
 
 async def test_each_hint_counts_for_precision_and_each_directive_for_coverage():

@@ -8,26 +8,33 @@ what is meant, or else is quoted. Nothing passes that would leak (``leak.py``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.judge.hints.cleaning import MAX_CHARS, MAX_SENTENCES, MIN_CHARS, is_prose
 from rejoinder.judge.hints.leak import asks_for_length, leaked_words
 from rejoinder.judge.hints.phrasebook import Topic, phrasebook
-from rejoinder.judge.hints.words import manner_stems, sentences_of, stem, words_of
+from rejoinder.judge.hints.soundness import (
+    is_torn,
+    may_mean_the_reverse,
+    quotes_content,
+    tells_content,
+)
+from rejoinder.judge.hints.words import manner_stems, plain_stems, sentences_of, stem, words_of
 
-_LONGEST_SENTENCE = 600
-"""Characters of a sentence that are read: time grows with the square of its length."""
-_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
-_SPEECH = re.compile(r"[\"“”]([^\"“”]*)[\"“”]")
-_LONGEST_TERM = 2
-"""Words in quotation marks that may still be a term and not somebody's speech."""
 _CONTRAST = re.compile(
     r"[,;]?\s+(?:but|however|though|although|only that|except that)\b,?\s+|;\s+|\s+[–—-]+\s+"
 )
 _CLAUSE = re.compile(r"[,;:]\s+(?:and\s+|or\s+|so\s+)?|\s+(?:because|since|and)\s+")
-_TAG = re.compile(r",?\s*\b(?:ok|okay|would you|will you|could you|right|yeah|thanks?)\s*[?.!]*$")
+_INSIDE_NOUN = re.compile(r"\b(?:an?|one|be|it|in|with|sound|your)\s+[\w-]+$", re.IGNORECASE)
+_BEGINS_CLAUSE = re.compile(
+    r"(?:please|i|i'[a-z]+|you|it|it's|that|this|they|we|there|do|don't|no|not)\b", re.IGNORECASE
+)
+"""Which "but" joins two adjectives: before it the first, behind it no new clause."""
+_TAG = re.compile(
+    r"(?:,\s*(?:ok|okay|right|yeah)\s*[?.!]*|\s(?:ok|okay|right|yeah)\s*\?+"
+    r"|,?\s*\b(?:would you|will you|could you|thanks?)\s*[?.!]*)$"
+)
 _BEGIN = re.compile(r"^[^\w\"“‘']+")
 _BEGIN_INSIDE = re.compile(r"(?<=\bwant )[A-Z](?=[a-z ])|(?<=\blike )[A-Z](?=[a-z ])")
 """The capital letter of a clause that now stands inside a sentence."""
@@ -38,6 +45,8 @@ _QUESTION = re.compile(r"\?[\"”’)]*$")
 _PLEASE = re.compile(r"please\b.*|.*\bplease(?:,.*)?")
 _STATEMENT = re.compile(r"\b(?:is|are|was|were|has|have|that's|it's|looks?|makes?)\b")
 """A clause with one of these says how something is and asks for nothing."""
+_JUDGES = re.compile(r"(?!\w+er |more |less |.*\bplease)\w+ and (?:\w+ )?\w+")
+""""Plain and clear": what a person says of an answer that was so."""
 _FEWEST_WORDS = 2
 _FRAGMENT_WORDS = range(3, 10)
 """Words that a fragment has: with fewer, the phrasebook says it better."""
@@ -50,6 +59,10 @@ class Instruction:
     text: str
     topics: frozenset[str]
     """Names of what it means, so that nothing is said twice."""
+    opposes: frozenset[str] = frozenset()
+    """Names of what it speaks against."""
+    yields_to: re.Pattern[str] | None = None
+    """What the person's own instructions may not have beside it."""
     own: bool = True
     """In the person's own words, which say it better than the phrasebook's."""
 
@@ -67,9 +80,15 @@ class Findings:
     def hint(self) -> str:
         """Return one hint of what fits, in the order it was said; empty if there is nothing."""
         hint, covered, count = "", set[str](), 0
-        said = set[str]().union(*(one.topics for one in self.instructions if one.own))
+        own = [one for one in self.instructions if one.own]
+        said = set[str]().union(*(one.topics for one in own))
+        words = _low(" ".join(one.text for one in own))
+        opposed = set[str]().union(*(one.opposes for one in self.instructions))
         for one in self.instructions:
-            if one.topics and (one.topics <= covered or (not one.own and one.topics <= said)):
+            if one.topics and one.topics <= covered:
+                continue
+            disagrees = one.yields_to is not None and one.yields_to.search(words)
+            if not one.own and (one.topics & (said | opposed) or disagrees):
                 continue
             sentences = len(sentences_of(one.text))
             longer = f"{hint} {one.text}".strip()
@@ -78,29 +97,36 @@ class Findings:
         return hint
 
 
-def read_directives(words: str, known: frozenset[str]) -> Findings:
-    """Return what a person's words say about the manner of an answer.
+def read_directives(sentences: Sequence[str], known: frozenset[str]) -> Findings:
+    """Return what a person says about the manner of an answer, up to the first new task.
 
     Args:
-        words: what the person said, neutralised; line breaks kept.
+        sentences: what the person said; see ``spoken.spoken_sentences``.
         known: stems of the conversation before; see ``leak.known_before``.
     """
     findings = Findings()
-    sentences = list(_spoken_sentences(words))
     reader = _Reader(known, findings, pleased=any(map(_is_praise, sentences)))
     for sentence in sentences:
-        for part in _CONTRAST.split(sentence):
+        for part in _parts(sentence):
             for one in reader.read(part):
                 if one.text not in [other.text for other in findings.instructions]:
                     findings.instructions.append(one)
+            if reader.stopped:
+                return findings
     return findings
 
 
-def _spoken_sentences(words: str) -> Iterator[str]:
-    """Yield sentences without what the person only shows: code, quoted mail, somebody's speech."""
-    text = _QUOTED_LINE.sub("", _CODE_BLOCK.sub(" ", words))
-    text = _SPEECH.sub(lambda m: m[0] if len(m[1].split()) <= _LONGEST_TERM else "", text)
-    return (sentence[:_LONGEST_SENTENCE] for sentence in sentences_of(text) if words_of(sentence))
+def _parts(sentence: str) -> Iterator[str]:
+    """Yield what stands on either side of a contrast; "a short but complete answer" is whole."""
+    at = 0
+    for cut in _CONTRAST.finditer(sentence):
+        before, behind = sentence[at : cut.start()], sentence[cut.end() :]
+        joins = not cut[0].lstrip().startswith((",", ";")) and _INSIDE_NOUN.search(before)
+        if joins and not _BEGINS_CLAUSE.match(behind):
+            continue
+        yield before
+        at = cut.end()
+    yield sentence[at:]
 
 
 def _is_praise(sentence: str) -> bool:
@@ -128,6 +154,8 @@ class _Reader:
         self._findings = findings
         self._pleased = pleased
         self._book = phrasebook()
+        self.stopped = False
+        """A new task was met: what follows belongs to it."""
 
     def read(self, sentence: str) -> list[Instruction]:
         """Return the instructions in one sentence, or in a part of one that stands alone."""
@@ -139,18 +167,19 @@ class _Reader:
         topics = self._topics(text)
         points_back = self._book.back_reference.search(text) is not None
         if not (topics and points_back):
-            leaked_before = len(self._findings.leaked)
+            clauses = _CLAUSE.split(sentence)
+            if self._is_new_task(clauses[0]):
+                self.stopped = True
+                return []
             if own := self._own_words(sentence, fragments=True):
                 return [own]
-            clauses = _CLAUSE.split(sentence)
             found = [self._own_words(clause, fragments=not topics) for clause in clauses]
-            if not found[0] and self._is_new_task(clauses[0]):
-                del self._findings.leaked[leaked_before:]
-                return []
             if any(found):
                 return [one for one in found if one]
+        if may_mean_the_reverse(text) or self._demands_content(sentence):
+            return []
         if topics:
-            return [Instruction(one.say, frozenset({one.name}), own=False) for one in topics]
+            return [_canned(one) for one in topics]
         quoted = self._complaint(sentence, text)
         return [quoted] if quoted else []
 
@@ -160,9 +189,15 @@ class _Reader:
             return False
         return self._as_instruction(self._core(sentence), asks=False, fragments=False) is None
 
+    def _demands_content(self, sentence: str) -> bool:
+        """Whether it tells what to state: then its words about manner may be what is stated."""
+        clauses = (self._core(clause) for clause in _CLAUSE.split(sentence))
+        asked = (self._as_instruction(core, asks=False, fragments=False) for core in clauses)
+        return any(one is not None and tells_content(_low(one)) for one in asked)
+
     def _topics(self, text: str) -> list[Topic]:
         complains = self._book.complaint.search(text) is not None
-        found = [topic for topic in self._book.topics if topic.matches(text, complains=complains)]
+        found = self._book.meant(text, complains=complains)
         return [topic for topic in found if not topic.general] or found[:1]
 
     def _is_new_task(self, clause: str) -> bool:
@@ -170,9 +205,13 @@ class _Reader:
         asks = self._as_instruction(core, asks=False, fragments=False)
         made = core if asks is None else asks
         low = _low(made)
+        task = self._book.task_object.match(low)
+        if task and not self._book.form_object.search(task[1]) and _names_a_thing(task[1]):
+            return True
         if not self._book.task.match(low):
             return False
-        return bool(leaked_words(made, self._known) or self._book.new_task.search(low))
+        news = [word for word in leaked_words(made, self._known) if not word.endswith("ly")]
+        return bool(news or self._book.new_task.search(low))
 
     def _own_words(self, sentence: str, *, fragments: bool) -> Instruction | None:
         """Return the sentence as an instruction, if it is one that stands alone."""
@@ -181,8 +220,7 @@ class _Reader:
         if made is None or len(words_of(made)) < _FEWEST_WORDS:
             return None
         low = _low(made)
-        meant = [topic.name for topic in self._book.topics if topic.matches(low, complains=True)]
-        return self._accepted(made, frozenset(meant))
+        return self._accepted(made, self._book.meant(low, complains=True))
 
     def _core(self, sentence: str) -> str:
         """Return the sentence without openers, *next time* and a tag such as *ok?* at its end."""
@@ -218,20 +256,28 @@ class _Reader:
     def _is_fragment(self, low: str) -> bool:
         """Whether a text without a verb asks for something: "whole sentences, please"."""
         begins = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
-        states = _STATEMENT.search(low)
+        states = _STATEMENT.search(low) or _JUDGES.fullmatch(low)
         return bool(begins and not states) and len(words_of(low)) in _FRAGMENT_WORDS
 
     def _complaint(self, sentence: str, text: str) -> Instruction | None:
         """Return the complaint as a quotation, if it is one about manner."""
-        if not self._book.complaint.search(text) or _QUESTION.search(sentence):
+        objects = self._book.complaint.search(text) and not self._book.wish.search(text)
+        if not objects or _QUESTION.search(sentence):
             return None
         said = _END.sub("", sentence.strip()).replace('"', "'")
-        if not self._is_about_manner(said):
+        if not self._is_about_manner(said) or quotes_content(text):
             return None
         made = f'The person complained: "{_capital(said)}." Avoid that'
-        return self._accepted(made, frozenset())
+        return self._checked(made, [])
 
-    def _accepted(self, made: str, topics: frozenset[str]) -> Instruction | None:
+    def _accepted(self, made: str, topics: Sequence[Topic]) -> Instruction | None:
+        """Return an instruction in the person's words if it says how and not what."""
+        low = _low(made)
+        if tells_content(low) or is_torn(low):
+            return None
+        return self._checked(made, topics)
+
+    def _checked(self, made: str, topics: Sequence[Topic]) -> Instruction | None:
         """Return an instruction that is prose about manner, leaks nothing and is not too long."""
         text = f"{_capital(made)}."
         if not self._is_about_manner(made) or self._book.new_task.search(_low(made)):
@@ -243,12 +289,36 @@ class _Reader:
             self._findings.too_long = True
             return None
         whole = is_prose(text) and not _GAP.search(text)
-        return Instruction(text, topics) if whole and len(text) >= MIN_CHARS else None
+        if not whole or len(text) < MIN_CHARS:
+            return None
+        return Instruction(text, _names(topics), _opposites(topics))
 
     def _is_about_manner(self, text: str) -> bool:
         if self._book.about_form.search(_low(text)) or asks_for_length(text):
             return True
         return any(stem(word) in manner_stems() for word in words_of(text))
+
+
+def _names_a_thing(text: str) -> bool:
+    """Whether a verb's object is no part of an answer's form: "the coast", and "the cold coast"."""
+    stems = [stem(word) for word in words_of(text)]
+    if not stems:
+        return False
+    about_form = any(one in manner_stems() for one in stems)
+    return not about_form or stems[-1] not in manner_stems() | plain_stems()
+
+
+def _canned(topic: Topic) -> Instruction:
+    names, opposites = _names([topic]), _opposites([topic])
+    return Instruction(topic.say, names, opposites, topic.yields_to, own=False)
+
+
+def _names(topics: Sequence[Topic]) -> frozenset[str]:
+    return frozenset(topic.name for topic in topics)
+
+
+def _opposites(topics: Sequence[Topic]) -> frozenset[str]:
+    return frozenset(topic.opposes for topic in topics if topic.opposes)
 
 
 def _low(text: str) -> str:

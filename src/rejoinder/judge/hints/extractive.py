@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from rejoinder.chat.client_context import own_words
 from rejoinder.judge.base import fingerprint_of
 from rejoinder.judge.hints.base import HintFate, Hinting
-from rejoinder.judge.hints.cleaning import MAX_CHARS, clean, without_markers
+from rejoinder.judge.hints.cleaning import MAX_CHARS, clean
 from rejoinder.judge.hints.directives import read_directives
 from rejoinder.judge.hints.leak import known_before
 from rejoinder.judge.hints.phrasebook import source
+from rejoinder.judge.hints.spoken import spoken_sentences, without_tagged
 from rejoinder.judge.hints.words import manner_stems, plain_stems
-from rejoinder.judge.untrusted import shorten
 from rejoinder.types import Message
 
-_FORM = 1
+_FORM = 2
 """Part of the fingerprint; raised whenever the code gives other hints for the same words."""
 _LONGEST_READ = 4000
-"""Characters of a message that are read; what a person says of an answer is short."""
+"""Characters that are read, all messages together; what a person says of an answer is short."""
 
 
 class ExtractiveHintJudge:
@@ -56,11 +56,8 @@ class ExtractiveHintJudge:
     ) -> Hinting:
         """Return the hints at once; see ``HintJudge.hints``."""
         started = time.monotonic()
-        said = [own_words(message) for message in next_state if message.role == "user"]
-        words = "\n".join(
-            without_markers(shorten(text, _LONGEST_READ), self._special_tokens) for text in said
-        )
-        findings = read_directives(words, known_before(context, answer))
+        sentences = list(spoken_sentences(_own_text(next_state), self._special_tokens))
+        findings = read_directives(sentences, known_before(context, answer))
         hint = clean(findings.hint(), self._special_tokens)
         seconds = time.monotonic() - started
         if hint:
@@ -78,3 +75,22 @@ class ExtractiveHintJudge:
 
     async def close(self) -> None:
         """Nothing to release."""
+
+
+def _own_text(next_state: Sequence[Message]) -> str:
+    """Return what users wrote themselves, within one budget for all their messages."""
+    left, said = _LONGEST_READ, list[str]()
+    for message in next_state:
+        if message.role == "user" and left > 0:
+            text = without_tagged(own_words(message))
+            said.append(_head(text, left))
+            left -= len(text)
+    return "\n".join(said)
+
+
+def _head(text: str, limit: int) -> str:
+    """Return whole sentences from the beginning; behind a gap it is unknown whose words follow."""
+    if len(text) <= limit:
+        return text
+    end = max(text.rfind(mark, 0, limit) for mark in ".!?\n")
+    return text[: end + 1]

@@ -9,10 +9,11 @@ English; a hint in another language is one of foreign words, and refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rejoinder.judge.hints.words import manner_stems, plain_stems, stem, words_of
 from rejoinder.judge.transcript import content_of
+from rejoinder.judge.untrusted import shorten
 from rejoinder.types import Message
 
 _COUNTING = words_of(
@@ -39,6 +40,8 @@ _COPULA = frozenset(
 """``has 14 lines`` states a fact, ``in 14 lines`` does not; and *one* is a number after these."""
 _REACH = 2
 """Words before a number in which that matters: ``has exactly 14 lines``."""
+_LONGEST_KNOWN = 40_000
+"""Characters of a conversation that are read, all messages together."""
 _THOUSANDS = re.compile(r"(?<=\d)[,.\u202f](?=\d{3}(?!\d))")
 _DECIMALS = re.compile(r"(?<=\d)[.,](?=\d)")
 
@@ -88,8 +91,22 @@ def copied_run(hint: str, messages: Sequence[Message]) -> str | None:
 
 
 def known_before(context: Sequence[Message], answer: Message) -> frozenset[str]:
-    """Return the stems and numbers of everything that was said before the next state."""
-    return _known(content_of(message) for message in (*context, answer))
+    """Return the stems and numbers of what was said before the next state, the newest first.
+
+    What lies further back than ``_LONGEST_KNOWN`` characters counts as unknown: a hint is refused
+    then, never let through.
+    """
+    return _known(_newest((*context, answer)))
+
+
+def _newest(messages: Sequence[Message]) -> Iterator[str]:
+    left = _LONGEST_KNOWN
+    for message in reversed(messages):
+        if left <= 0:
+            return
+        text = shorten(content_of(message), left)
+        left -= len(text)
+        yield text
 
 
 def _known(texts: Iterable[str]) -> frozenset[str]:

@@ -11,9 +11,12 @@ from typing import Any
 
 _PATTERNS = (
     "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
-    "reason", "about_the_answer", "about_form",
+    "reason", "about_the_answer", "about_form", "task_object", "form_object", "hands_over",
+    "states", "copula", "form_clause", "form_subject", "torn", "reverse", "objection",
+    "scarce", "declined", "wish",
 )  # fmt: skip
 """Keys of the file that are patterns as they stand."""
+_CLAUSE_END = re.compile(r"[,;:]\s|\band\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +29,34 @@ class Topic:
     """Enough alone."""
     about: re.Pattern[str] | None
     """Enough beside a complaint."""
+    wants: re.Pattern[str] | None
+    """Enough in a clause that does not object to it."""
     unless: re.Pattern[str] | None
-    """Takes both back."""
+    """Takes all three back."""
     general: bool
     """Holds whatever else is wrong with an answer, so that it is said only beside nothing else."""
+    opposes: str = ""
+    """Name of the topic that asks for the opposite."""
+    yields_to: re.Pattern[str] | None = None
+    """Words of the person's own instructions that its sentence would disagree with."""
 
-    def matches(self, text: str, *, complains: bool) -> bool:
-        """Whether a sentence in lower case means this."""
+    def matches(self, text: str, said: str, objection: re.Pattern[str], *, complains: bool) -> bool:
+        """Whether a sentence in lower case means this.
+
+        Args:
+            text: the sentence.
+            said: the sentence without what it asks to leave out.
+            objection: words with which a clause objects to what it names.
+            complains: whether the sentence objects to what it is about.
+        """
         if self.unless is not None and self.unless.search(text):
             return False
-        if self.says is not None and self.says.search(text):
+        if self.says is not None and self.says.search(said):
             return True
+        if self.wants is not None:
+            for clause in _CLAUSE_END.split(text):
+                if self.wants.search(clause) and not objection.search(clause):
+                    return True
         return complains and self.about is not None and self.about.search(text) is not None
 
 
@@ -62,6 +82,29 @@ class Phrasebook:
     new_task: re.Pattern[str]
     about_form: re.Pattern[str]
     about_the_answer: re.Pattern[str]
+    task_object: re.Pattern[str]
+    form_object: re.Pattern[str]
+    hands_over: re.Pattern[str]
+    states: re.Pattern[str]
+    copula: re.Pattern[str]
+    form_clause: re.Pattern[str]
+    form_subject: re.Pattern[str]
+    torn: re.Pattern[str]
+    reverse: re.Pattern[str]
+    objection: re.Pattern[str]
+    scarce: re.Pattern[str]
+    declined: re.Pattern[str]
+    wish: re.Pattern[str]
+
+    def meant(self, text: str, *, complains: bool) -> list[Topic]:
+        """Return the topics that a sentence in lower case means."""
+        said = self.declined.sub(" ", text)
+        objects = complains and not self.scarce.search(text)
+        return [
+            topic
+            for topic in self.topics
+            if topic.matches(text, said, self.objection, complains=objects)
+        ]
 
 
 @cache
@@ -93,15 +136,22 @@ def phrasebook() -> Phrasebook:
 
 def _topic(entry: dict[str, Any]) -> Topic:
     patterns = {
-        key: _any_of(entry[key]) if key in entry else None for key in ("says", "about", "unless")
+        key: _any_of(entry[key]) if key in entry else None
+        for key in ("says", "about", "wants", "unless", "yields_to")
     }
-    return Topic(entry["name"], entry["say"], **patterns, general=entry.get("general", False))
+    return Topic(
+        entry["name"],
+        entry["say"],
+        **patterns,
+        general=entry.get("general", False),
+        opposes=entry.get("opposes", ""),
+    )
 
 
 def _any_of(patterns: str | list[str]) -> re.Pattern[str]:
-    """Compile one pattern as it is, and a list as alternatives that are whole words each."""
+    """Compile the lines of a text as they are, and a list as alternatives of whole words."""
     if isinstance(patterns, str):
-        return re.compile(patterns)
+        return re.compile("|".join(patterns.splitlines()))
     return re.compile(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)")
 
 

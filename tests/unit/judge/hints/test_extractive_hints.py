@@ -172,9 +172,11 @@ async def test_markers_and_control_tokens_of_a_directive_are_stripped() -> None:
     assert await hint_of(said) == "Please write in whole sentences."
 
 
-async def test_regression_a_sentence_that_lost_a_marker_is_not_taken_as_it_is() -> None:
-    said = "Don't use \\boxed{1}, and no bullets."
-    assert await hint_of(said) == "Do not use a list; write in whole sentences."
+@pytest.mark.parametrize(
+    "said", ["Don't use \\boxed{1}, and no bullets.", "Please end with \\boxed{+1}."]
+)
+async def test_regression_a_sentence_that_lost_a_marker_gives_no_hint(said: str) -> None:
+    assert (await hinted(said)).hints == ()
 
 
 async def test_regression_a_link_in_a_lasting_instruction_is_no_hint() -> None:

@@ -47,7 +47,7 @@ async def test_each_kind_is_built_and_its_fingerprint_names_it(setting, config) 
 async def test_the_extractive_judge_takes_out_the_control_tokens_of_the_policy(setting) -> None:
     judge = build_hint_judge(setting, ExtractiveHintsConfig())
     await judge.check()
-    said = "Please write in <|endoftext|>whole sentences."
+    said = "<|endoftext|>Please write in whole sentences.<|endoftext|>"
     hinting = await judge.hints([user("q")], assistant("a"), [user(said)])
     assert hinting.hints == ("Please write in whole sentences.",)
 
