@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from json import JSONDecodeError
 from typing import Protocol, TypeVar
 
 import aiohttp
@@ -29,6 +31,7 @@ RETRY_S = 1.0
 _PASSING = (
     aiohttp.ClientError,
     TimeoutError,
+    JSONDecodeError,
     EngineBusy,
     EngineTimeout,
     EngineUnavailable,
@@ -50,10 +53,17 @@ async def persist(
         try:
             return await call()
         except _PASSING as error:
-            refused = isinstance(error, aiohttp.ClientResponseError) and error.status < 500
-            if refused or time.monotonic() >= deadline:
+            if _is_refusal(error) or time.monotonic() >= deadline:
                 raise RejoinderError(f"{type(error).__name__}: {error}") from error
         await asyncio.sleep(retry_s)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return (
+        isinstance(error, aiohttp.ClientResponseError)
+        and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        and error.status != HTTPStatus.TOO_MANY_REQUESTS
+    )
 
 
 class Learner(Protocol):
