@@ -70,6 +70,8 @@ class Endpoint:
         parts = urlsplit(root)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
             raise ConfigError(f"{self.url!r} is not of the form http://host:port/v1")
+        if "@" in parts.netloc:  # it would be kept with every run
+            raise ConfigError("give the address of an endpoint without a key or password in it")
         return root
 
     def client(self) -> ChatClient:

@@ -60,6 +60,7 @@ class Outcome:
     subject: Subject
     method: str
     seeds: tuple[int, ...]
+    """Of the runs in these figures: the timed ones; where there are none, all."""
     timed: tuple[int, ...]
     """Seeds whose sessions count; the others are ``left_out``."""
     left_out: tuple[LeftOut, ...]
@@ -222,10 +223,11 @@ def _subjects(runs: Sequence[RunRecord]) -> list[Subject]:
 
 
 def _outcome(subject: Subject, method: str, watched: Sequence[_Watched], horizon: int) -> Outcome:
-    runs = [one.run for one in watched]
     reasons = {one.run.seed: one.why_left_out(horizon) for one in watched}
     timed = [one for one in watched if reasons[one.run.seed] is None]
     lengths = tuple(restricted(one.duration, horizon) for one in timed)
+    # What a run that was cut short had learnt by then is no end to compare others with.
+    runs = [one.run for one in timed or watched]
     rates = [[one.personas[subject.persona] for one in run.measured] for run in runs]
     right = all(first.right.of for first, *_ in rates)
     return Outcome(
@@ -254,9 +256,9 @@ def _outcome(subject: Subject, method: str, watched: Sequence[_Watched], horizon
         ),
         curve=_curve(runs, subject.persona),
         failures=Failures(
-            requests=sum(run.failed_requests for run in runs),
-            lost_sessions=sum(run.lost_sessions for run in runs),
-            measurements=sum(len(run.measurements) - len(run.measured) for run in runs),
+            requests=sum(one.run.failed_requests for one in watched),
+            lost_sessions=sum(one.run.lost_sessions for one in watched),
+            measurements=sum(len(one.run.measurements) - len(one.run.measured) for one in watched),
         ),
     )
 

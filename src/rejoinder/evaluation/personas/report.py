@@ -144,10 +144,10 @@ def _missing(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Iterator[
     for run in failed:
         yield f"{'+'.join(run.personas)}: {run.method}, seed {run.seed} has failed: {run.reason}"
     for one in found:
-        for missing in one.left_out:
+        what = "is left out" if one.timed else "has no sessions to converge"
+        for run_out in one.left_out:
             yield (
-                f"{one.subject.title}: {one.method}, seed {missing.seed} is left out of the "
-                f"sessions: {missing.reason}"
+                f"{one.subject.title}: {one.method}, seed {run_out.seed} {what}: {run_out.reason}"
             )
 
 

@@ -175,7 +175,7 @@ def test_what_failed_and_who_did_not_converge_is_told(tmp_path: Path) -> None:
     text = file.getvalue()
     for told in (
         "neither opd nor binary converged within 20 sessions",
-        "opd, seed 1 is left out of the sessions: the time was over after 2 sessions",
+        "opd, seed 1 is left out: the time was over after 2 sessions",
         "3 lost sessions",
         "7 requests",
         "1 measurement",
@@ -206,6 +206,7 @@ PLAN = Plan(groups=((CALM,),), settings=SETTINGS)
         (replace(PLAN, label="../x"), "names files"),
         (replace(PLAN, seeds=(0, 1), gateway=Endpoint("http://127.0.0.1:1")), "not 2"),
         (replace(PLAN, gateway=Endpoint("127.0.0.1:1")), "not of the form"),
+        (replace(PLAN, voice=Endpoint("http://me:secret@127.0.0.1:1", None, "m")), "without a key"),
         (replace(PLAN, gateway=Endpoint("http://127.0.0.1:1")), "give a label"),
         (replace(PLAN, voice=Endpoint("http://far.example/v1", None, "m")), "is not this machine"),
         (replace(PLAN, algorithms=("binary", "alchemy")), "no algorithm is called 'alchemy'"),

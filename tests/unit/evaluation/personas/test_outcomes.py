@@ -119,16 +119,17 @@ def test_a_run_that_the_time_ended_sets_no_horizon_and_is_left_out() -> None:
     lucky = run("+++", LEARNT, seed=2, ended=Ended.TIME)
     whole = run("-" * 20, IN_VAIN, seed=0, ended=Ended.SESSIONS)
     (found,) = outcomes([slow, lucky, whole])
-    assert (found.seeds, found.timed, found.horizon) == ((0, 1, 2), (0,), 20)
+    assert (found.seeds, found.timed, found.horizon) == ((0,), (0,), 20)
     assert found.restricted_sessions == (20,)
     assert [one.seed for one in found.left_out] == [1, 2]
     assert found.left_out[0].reason == "the time was over after 2 sessions, and 20 are compared"
-    assert found.passed_before.value == pytest.approx((0.3 + 0.3 + 0.1) / 3), "these count"
+    assert found.passed_after.value == pytest.approx(0.4), "nor is it an end to average"
 
 
 def test_runs_cut_short_by_time_alone_have_no_sessions_to_converge() -> None:
     (found,) = outcomes([run("--", IN_VAIN, ended=Ended.TIME)])
     assert (found.timed, found.sessions, found.horizon) == ((), None, 20)
+    assert found.passed_before.value == pytest.approx(0.3), "the start is told all the same"
 
 
 def test_a_personas_horizon_in_a_joint_run_is_its_share_of_the_sessions() -> None:

@@ -155,7 +155,8 @@ async def test_stopped_people_still_send_their_last_reaction(gateway: FakeGatewa
 
 async def test_a_lost_session_is_begun_again(gateway: FakeGateway) -> None:
     def break_twice(asked: Asked) -> str:
-        gateway.finish_reason = "" if len(gateway.asked) <= 2 else "stop"
+        if len(gateway.asked) <= 2:
+            raise ConnectionResetError
         return listed(asked)
 
     gateway.answer = break_twice

@@ -198,11 +198,11 @@ async def test_what_failed_is_asked_again_and_nothing_else(gateway: FakeGateway)
 
 async def test_a_measurement_that_keeps_failing_counts_for_nothing(gateway: FakeGateway) -> None:
     answer_by_version(gateway)
-    failing = Failing(gateway, version=1)
-    record = await run(gateway, learner_of=lambda _: failing)
-    marked = [one.version for one in record.measurements if not one.complete]
+    second = range(4, 4 + 4 * MEASURE_TRIES)
+    settings = replace(SETTINGS, sessions=200, updates=9)
+    record = await run(gateway, settings, lambda _: Failing(gateway, at=second))
+    marked = [number for number, one in enumerate(record.measurements) if not one.complete]
     assert marked == [1]
-    assert record.measured[0].version == 0
     assert record.measured[-1].version == record.updates, "the run has gone on"
     rates = record.measurements[1].personas["no-lists"]
     assert (rates.passed, rates.failed) == (Share(0, 0), 4)
@@ -218,18 +218,15 @@ async def test_the_record_so_far_is_there_after_each_measurement(gateway: FakeGa
 
 
 class Failing(FakeLearner):
-    """Some held-out requests fail: the so-many-th ones, or all of a version."""
+    """The held-out requests with these numbers break off."""
 
-    def __init__(
-        self, gateway: FakeGateway, at: Collection[int] = (), version: int | None = None
-    ) -> None:
+    def __init__(self, gateway: FakeGateway, at: Collection[int]) -> None:
         super().__init__(gateway)
         scripted, asks = gateway.answer, itertools.count()
 
         def answer(asked: Asked) -> str:
-            side = asked.headers["X-Turn-Type"] == "side"
-            failing = side and (next(asks) in at or asked.body["model"] == f"default@{version}")
-            gateway.finish_reason = "" if failing else "stop"
+            if asked.headers["X-Turn-Type"] == "side" and next(asks) in at:
+                raise ConnectionResetError
             return scripted(asked)
 
         gateway.answer = answer
