@@ -115,21 +115,24 @@ class OwnSystem:
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:
         """See ``Learner``. Loaded on purpose, a version stays while newer ones go live."""
-        source = self._journal.source(version)
-        await persist(lambda: self._engine.load(source, live=False))
+        await persist(lambda: self._load(version))
         try:
             yield f"{self._policy}@{version}"
         finally:
             await persist(lambda: self._engine.unload(self._policy, version))
 
+    async def _load(self, version: int) -> None:
+        await self._engine.load(self._journal.source(version), live=False)
+
     async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
         """See ``Learner``."""
+        return await persist(lambda: self._divergence(completions, temperature))
+
+    async def _divergence(self, completions: Sequence[str], temperature: float) -> float | None:
         sampled = [self._journal.sampled_ids(one) for one in completions]
         if not any(ids.answer for ids in sampled):
             return None
-        return await persist(
-            lambda: start_divergence(self._engine, self._policy, sampled, temperature)
-        )
+        return await start_divergence(self._engine, self._policy, sampled, temperature)
 
     async def judged(self) -> dict[str, Judged]:
         """See ``Learner``."""
