@@ -10,7 +10,7 @@ import typer
 
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import leave_on_sigterm, out
-from rejoinder.errors import ConfigError
+from rejoinder.errors import EXIT_REFUSED, ConfigError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -69,8 +69,8 @@ def personas(
     url: Annotated[
         str | None,
         typer.Option(
-            help="A running gateway, which learns as it is configured (default: start a system; "
-            "a key is taken from REJOINDER_API_KEY).",
+            help="A running gateway, which learns as it is configured; needs --label (default: "
+            "start a system; a key is taken from REJOINDER_API_KEY).",
             rich_help_panel=_ELSEWHERE,
         ),
     ] = None,
@@ -140,7 +140,8 @@ def personas(
         external_voice=allow_external,
     )
     leave_on_sigterm()
-    run_benchmark(base, plan, output=output, keep=keep)
+    if run_benchmark(base, plan, output=output, keep=keep)["failed_runs"]:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 def _secret(variable: str | None) -> str | None:

@@ -76,7 +76,7 @@ class ChatClient:
     """Asks a gateway, many requests at a time, and counts every request that fails."""
 
     base_url: str
-    """Such as ``http://127.0.0.1:8080``."""
+    """Such as ``http://127.0.0.1:8080``, with a path or without."""
     key: str | None = field(default=None, repr=False)
     """API key, where the endpoint wants one."""
     timeout_s: float = 600.0
@@ -87,7 +87,6 @@ class ChatClient:
 
     async def __aenter__(self) -> ChatClient:
         self._session = aiohttp.ClientSession(
-            self.base_url,
             headers={"Authorization": f"Bearer {self.key}"} if self.key else None,
             timeout=aiohttp.ClientTimeout(total=self.timeout_s),
             connector=aiohttp.TCPConnector(limit=0),
@@ -123,16 +122,22 @@ class ChatClient:
     async def get(self, path: str) -> Json:
         """Return the JSON of another resource of the gateway, such as ``/v1/models``."""
         assert self._session is not None, "use `async with`"
-        async with self._session.get(path) as response:
+        async with self._session.get(self._url(path), allow_redirects=False) as response:
             response.raise_for_status()
             found: Json = await response.json()
             return found
+
+    def _url(self, path: str) -> str:
+        return self.base_url.rstrip("/") + path
 
     async def _ask(self, messages: ChatMessages, ask: Ask) -> Reply:
         assert self._session is not None, "use `async with`"
         started = time.monotonic()
         async with self._session.post(
-            "/v1/chat/completions", json=ask.body(messages), headers=ask.headers()
+            self._url("/v1/chat/completions"),
+            json=ask.body(messages),
+            headers=ask.headers(),
+            allow_redirects=False,  # neither conversation nor key goes where nobody sent them
         ) as response:
             if response.status != 200:
                 text = (await response.text())[:500]

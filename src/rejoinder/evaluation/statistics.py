@@ -6,13 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 Z_95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
-DRAWS = 10_000
-"""Resamples of a bootstrap; they are seeded, so that a report says the same each time."""
+MIN_RUNS = 3
+"""Below that, the spread of runs is not known well enough for any interval."""
+_T_95 = (
+    4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139,
+    2.200985, 2.178813, 2.160369, 2.144787, 2.131450, 2.119905, 2.109816, 2.100922, 2.093024,
+    2.085963, 2.079614, 2.073873, 2.068658, 2.063899, 2.059539, 2.055529, 2.051831, 2.048407,
+    2.045230, 2.042272,
+)  # fmt: skip
+"""Two-sided 95 % quantiles of Student's t for 2, 3, ... degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure over several runs, and the 95 % interval of it; one run alone has no spread."""
+    """A figure over several runs, and the 95 % interval of it where there are enough runs."""
 
     value: float
     low: float | None
@@ -62,37 +66,61 @@ class Estimate:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
-def mean_over_runs(values: Sequence[float]) -> Estimate:
-    """Return the mean and its percentile bootstrap interval over runs (B. Efron, 1979).
+def mean_over_runs(values: Sequence[float], low: float, high: float) -> Estimate:
+    """Return the mean and its t interval over runs (Student, 1908).
+
+    Runs that all found the same tell nothing of their spread: no interval.
+
+    Args:
+        values: by run.
+        low: least value that can be.
+        high: largest one; the interval is cut there.
 
     Raises:
         ValueError: there are no values.
     """
     if not values:
         raise ValueError("a mean of no runs")
-    means = np.asarray(values, dtype=np.float64)[_resamples(len(values))].mean(axis=1)
-    return _estimate(sum(values) / len(values), means, len(values))
+    mean = sum(values) / len(values)
+    half = _half_width([value - mean for value in values])
+    if half is None:
+        return Estimate(mean, None, None)
+    return Estimate(mean, max(low, mean - half), min(high, mean + half))
 
 
 def ratio_of_means(values: Sequence[float], references: Sequence[float]) -> Estimate:
-    """Return mean(values) / mean(references) with a paired bootstrap interval.
+    """Return mean(values) / mean(references) with a t interval over pairs.
+
+    The interval is one of the ratio's logarithm, whose variance is that of the pairs' deviations
+    from the ratio (the delta method).
 
     Args:
         values: of one method, by run.
-        references: of another, in the same order: run i of both shares its seed, and a resample
-            draws both or neither.
+        references: of another, in the same order: run i of both shares its seed.
 
     Raises:
-        ValueError: the lengths differ, there are no values, or a reference is not above zero.
+        ValueError: the lengths differ, there are no values, or one is not above zero.
     """
     if len(values) != len(references) or not values:
         raise ValueError("a paired ratio needs as many values as references, and at least one")
-    if min(references) <= 0:
-        raise ValueError("references must be above zero")
-    drawn = _resamples(len(values))
-    tops = np.asarray(values, dtype=np.float64)[drawn].mean(axis=1)
-    bottoms = np.asarray(references, dtype=np.float64)[drawn].mean(axis=1)
-    return _estimate(sum(values) / sum(references), tops / bottoms, len(values))
+    if min(*values, *references) <= 0:
+        raise ValueError("values and references must be above zero")
+    ratio = sum(values) / sum(references)
+    half = _half_width(
+        [value - ratio * other for value, other in zip(values, references, strict=True)]
+    )
+    if half is None:
+        return Estimate(ratio, None, None)
+    factor = math.exp(half / (sum(values) / len(values)))
+    return Estimate(ratio, ratio / factor, ratio * factor)
+
+
+def t_95(freedom: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t for at least 2 degrees of freedom."""
+    if freedom - 2 < len(_T_95):
+        return _T_95[freedom - 2]
+    z = Z_95  # the expansion of Cornish and Fisher
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +130,6 @@ class Duration:
     length: int
     happened: bool
     """Whether it happened at ``length``; otherwise the watching ended there (censored)."""
-
-
-def common_horizon(durations: Sequence[Duration]) -> int:
-    """Return how long all runs were watched: up to there, no censoring hides anything.
-
-    The shortest wait in vain; where there is none, the longest duration.
-    """
-    vain = [one.length for one in durations if not one.happened]
-    return min(vain) if vain else max((one.length for one in durations), default=0)
 
 
 def restricted(duration: Duration, horizon: int) -> int:
@@ -124,13 +143,10 @@ def restricted(duration: Duration, horizon: int) -> int:
     return min(duration.length, horizon)
 
 
-def _resamples(count: int) -> npt.NDArray[np.int64]:
-    """[DRAWS, count] indices drawn with replacement."""
-    return np.random.default_rng(0).integers(0, count, size=(DRAWS, count))
-
-
-def _estimate(value: float, drawn: npt.NDArray[np.float64], runs: int) -> Estimate:
-    if runs < 2:
-        return Estimate(value, None, None)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return Estimate(value, float(low), float(high))
+def _half_width(deviations: Sequence[float]) -> float | None:
+    """Return half of the t interval of the mean of what deviates so; None: it has none."""
+    count = len(deviations)
+    square = sum(deviation**2 for deviation in deviations)
+    if count < MIN_RUNS or math.isclose(square, 0.0, abs_tol=1e-18):
+        return None
+    return t_95(count - 1) * math.sqrt(square / (count - 1) / count)

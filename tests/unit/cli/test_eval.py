@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rejoinder.cli.main import app
-from rejoinder.errors import EXIT_CONFIG
+from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
 from rejoinder.evaluation.personas.persona import shipped_personas
 
 RUNNER = CliRunner()
@@ -41,3 +41,12 @@ def test_what_cannot_work_is_refused_with_what_to_change(arguments: list[str], t
     done = RUNNER.invoke(app, ["eval", "personas", *arguments], env={"COLUMNS": "300"})
     assert done.exit_code == EXIT_CONFIG
     assert told in done.output
+
+
+def test_a_plan_with_a_failed_run_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "rejoinder.evaluation.personas.benchmark.run_benchmark",
+        lambda *_, **__: {"failed_runs": [{"seed": 0}]},
+    )
+    done = RUNNER.invoke(app, ["eval", "personas", "--persona", "no-lists"])
+    assert done.exit_code == EXIT_REFUSED

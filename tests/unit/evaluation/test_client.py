@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from fake_gateway import FakeGateway
 from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
@@ -56,3 +58,21 @@ async def test_a_gateway_that_is_not_there_is_a_counted_failure() -> None:
         with pytest.raises(RequestFailed):
             await client.ask(HELLO, Ask(10, 0.7))
     assert len(client.failures) == 1
+
+
+async def test_an_address_may_have_a_path_and_no_redirect_is_followed() -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    async def move(request: web.Request) -> web.Response:
+        asked.append((request.path, request.headers.get("Authorization")))
+        return web.Response(status=307, headers={"Location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", move)
+    async with (
+        TestServer(app) as server,
+        ChatClient(str(server.make_url("/api/")), key="secret") as client,
+    ):
+        with pytest.raises(RequestFailed, match="status 307"):
+            await client.ask(HELLO, Ask(10, 0.7))
+    assert asked == [("/api/v1/chat/completions", "Bearer secret")]

@@ -88,6 +88,13 @@ def test_a_bad_line_is_named_with_its_number(line: str, fault: str) -> None:
         parse_tasks(f"{json.dumps(GSM8K)}\n{line}", "mine")
 
 
+def test_unusual_line_separators_of_unicode_may_stand_in_a_question() -> None:
+    question = "How many\u2028apples\u0085are left?"
+    line = json.dumps({"question": question, "answer": "3"}, ensure_ascii=False)
+    tasks = parse_tasks("\r\n".join([line] * 3), "mine")
+    assert [task.text for task in tasks] == [question] * 3
+
+
 def test_too_few_tasks_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 3"):
         parse_tasks(json.dumps(GSM8K), "mine")

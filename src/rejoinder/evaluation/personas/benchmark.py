@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rich.console import Console
+from rich.text import Text
 
 from rejoinder.config import Config
 from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.live_view import LiveView
-from rejoinder.evaluation.personas.learner import OwnSystem, RunningGateway
+from rejoinder.evaluation.personas.described import (
+    Described,
+    describe,
+    describe_system,
+    require_agreement,
+)
+from rejoinder.evaluation.personas.learner import Learner, OwnSystem, RunningGateway
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import (
     RunRecord,
-    read_run,
+    cut_path,
     read_runs,
     run_path,
     write_run,
 )
-from rejoinder.evaluation.personas.report import show_runs
+from rejoinder.evaluation.personas.report import FailedRun, show_runs
 from rejoinder.evaluation.personas.run import RunSpec, run_once
 from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings, system_config
 from rejoinder.evaluation.personas.speakers import PlayedBy, Scripted, SpeakerOf
 from rejoinder.evaluation.progress import Snapshot, Watcher
-from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.system import with_system
 from rejoinder.evaluation.watch import JournalView
 from rejoinder.launch.checks import refuse_faults
@@ -50,7 +55,7 @@ class Endpoint:
     """An HTTP API and its key."""
 
     url: str
-    """``http://host:port`` with or without ``/v1``."""
+    """``http://host:port``, or with a path, as in ``https://host/api``; ``/v1`` may follow."""
     key: str | None = field(default=None, repr=False)
     model: str | None = None
 
@@ -63,8 +68,10 @@ class Endpoint:
         """
         root = self.url.rstrip("/").removesuffix("/v1")
         parts = urlsplit(root)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path:
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
             raise ConfigError(f"{self.url!r} is not of the form http://host:port/v1")
+        if "@" in parts.netloc:  # it would be kept with every run
+            raise ConfigError("give the address of an endpoint without a key or password in it")
         return root
 
     def client(self) -> ChatClient:
@@ -106,14 +113,8 @@ class Plan:
             raise ConfigError("a label names one method: give one algorithm with it")
         if self.label is not None and not _LABEL.fullmatch(self.label):
             raise ConfigError(f"the label {self.label!r} names files: use letters, digits, - and _")
-        runs = len(self.groups) * len(self.algorithms) * len(self.seeds)
         if self.gateway is not None:
-            _ = self.gateway.root
-            if runs > 1:
-                raise ConfigError(
-                    f"a running gateway keeps what it has learnt, so it can serve one run and not "
-                    f"{runs}: give one persona (or a joint run), one algorithm and one seed"
-                )
+            self._check_gateway(self.gateway)
         if self.voice is not None:
             host = urlsplit(self.voice.root).hostname or ""
             if not is_local(host) and not self.external_voice:
@@ -121,6 +122,20 @@ class Plan:
                     f"{host} is not this machine, and the people's conversations would go there; "
                     "allow it on purpose if that is wanted"
                 )
+
+    def _check_gateway(self, gateway: Endpoint) -> None:
+        _ = gateway.root
+        runs = len(self.groups) * len(self.algorithms) * len(self.seeds)
+        if runs > 1:
+            raise ConfigError(
+                f"a running gateway keeps what it has learnt, so it can serve one run and not "
+                f"{runs}: give one persona (or a joint run), one algorithm and one seed"
+            )
+        if self.label is None:
+            raise ConfigError(
+                "a running gateway trains as it is configured, which nobody here knows: give a "
+                "label that says what the method is"
+            )
 
     def method(self, algorithm: str) -> str:
         """Return what reports call an algorithm."""
@@ -136,6 +151,9 @@ def run_benchmark(
 ) -> Json:
     """Make the runs that are missing, show all of the folder, and return the last line's object.
 
+    A run that fails does not end the others: it is told, and ``failed_runs`` of the object names
+    it.
+
     Args:
         base: what it sets stands; see ``system_config``. Its data directory is never touched.
         plan: which runs.
@@ -144,32 +162,55 @@ def run_benchmark(
         console: where to show it, standard output by default; works without a terminal too.
 
     Raises:
-        RejoinderError: the plan cannot work, a run in the folder had other settings, or a role
-            cannot start.
+        RejoinderError: the plan cannot work, runs of the folder or the plan do not go together,
+            or no run has ever come to its end.
     """
     plan.check()
     console = console or Console()
-    todo = [
+    jobs = [
         _Job(plan, base, group, algorithm, seed, output)
         for group in plan.groups
         for algorithm in plan.algorithms
         for seed in plan.seeds
     ]
-    for job in todo:
+    for job in jobs:
         job.refuse_faults()
-    for number, job in enumerate(todo, 1):
-        place = f"{job.name} ({number} of {len(todo)})"
-        if job.is_finished():
-            console.print(f"{place}: finished before", highlight=False, soft_wrap=True)
-            continue
-        console.print(place, highlight=False, soft_wrap=True)
-        with _home(keep, job.name) as home, LiveView(console) as view:
-            write_run(asyncio.run(job.run(home, view)), job.path)
+    made = [_described(run, output) for run in read_runs(output)]
+    require_agreement([*made, *(job.described for job in jobs)])
+    failed = _make_runs(jobs, keep, console)
+    runs = read_runs(output)
+    if not runs:
+        raise RejoinderError(f"no run came to its end: {failed[-1].reason}")
     reference = plan.method(plan.algorithms[0])
-    found = show_runs(read_runs(output), reference, console, (output / "curves.png").absolute())
+    found = show_runs(runs, reference, console, (output / "curves.png").absolute(), failed)
     # Straight to the file: the console would wrap a long line.
     print(json.dumps(found), file=console.file, flush=True)
     return found
+
+
+def _make_runs(jobs: Sequence[_Job], keep: Path | None, console: Console) -> list[FailedRun]:
+    """Make those that are missing, and return those that failed."""
+    failed: list[FailedRun] = []
+    for number, job in enumerate(jobs, 1):
+        place = f"{job.name} ({number} of {len(jobs)})"
+        if job.is_finished:
+            console.print(f"{place}: finished before", highlight=False, soft_wrap=True)
+            continue
+        console.print(place, highlight=False, soft_wrap=True)
+        try:
+            with _home(keep, job.name) as home, LiveView(console) as view:
+                write_run(asyncio.run(job.run(home, view)), job.path)
+        except RejoinderError as error:
+            failed.append(job.failed(str(error)))
+            console.print(Text(f"{job.name} has failed: {error}"), soft_wrap=True)
+        else:
+            cut_path(job.path).unlink(missing_ok=True)
+    return failed
+
+
+def _described(run: RunRecord, folder: Path) -> Described:
+    path = run_path(folder, run.personas, run.method, run.seed)
+    return Described(str(path), run.personas, run.method, run.settings)
 
 
 class _Job:
@@ -187,68 +228,78 @@ class _Job:
         self._plan = plan
         self._base = base
         self._algorithm = algorithm
-        names = tuple(persona.name for persona in personas)
+        self._names = tuple(persona.name for persona in personas)
         method = plan.method(algorithm)
-        self.path = run_path(output, names, method, seed)
-        self.name = f"{'+'.join(names)}, {method}, seed {seed}"
-        self._spec = RunSpec(method, personas, seed, plan.settings, self._described(personas))
+        self.path = run_path(output, self._names, method, seed)
+        self.name = f"{'+'.join(self._names)}, {method}, seed {seed}"
+        self._spec = RunSpec(method, personas, seed, plan.settings, self._settings(personas))
 
-    def _config(self, home: Path) -> Config:
-        return system_config(
-            self._base, self._plan.settings, self._algorithm, self._spec.seed, home
-        )
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has been made before."""
+        return self.path.exists()
+
+    @property
+    def described(self) -> Described:
+        """The run by its settings."""
+        spec = self._spec
+        return Described(f"this run ({self.name})", self._names, spec.method, spec.described)
+
+    def failed(self, reason: str) -> FailedRun:
+        """Return that the run has come to no end."""
+        return FailedRun(self._names, self._spec.method, self._spec.seed, reason)
 
     def refuse_faults(self) -> None:
         """Refuse what cannot learn before anything is started."""
         if self._plan.gateway is None:
             refuse_faults(self._config(Path()))
 
-    def is_finished(self) -> bool:
-        """Whether the run has been made before.
+    def _config(self, home: Path) -> Config:
+        return system_config(
+            self._base, self._plan.settings, self._algorithm, self._spec.seed, home
+        )
 
-        Raises:
-            RejoinderError: it has, with other settings.
-        """
-        if not self.path.exists():
-            return False
-        before, now = read_run(self.path).settings, self._spec.described
-        changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-        if changed:
-            raise RejoinderError(
-                f"{self.path} was made with other settings ({', '.join(changed)}): name another "
-                "output folder or label, or move the file away"
-            )
-        return True
-
-    def _described(self, personas: Sequence[Persona]) -> Json:
-        """Return all that decides how the run goes, but not where it is kept, as plain JSON."""
+    def _settings(self, personas: tuple[Persona, ...]) -> Json:
         plan = self._plan
-        described: Json = {
-            "algorithm": self._algorithm,
-            "benchmark": asdict(plan.settings),
-            "personas": {persona.name: persona.digest for persona in personas},
-            "tasks": {persona.name: _tasks_digest(persona) for persona in personas},
-            "voice": "phrasebook"
-            if plan.voice is None
-            else f"{plan.voice.model} at {plan.voice.root}",
-        }
-        if plan.gateway is not None:
-            return described | {"gateway": plan.gateway.root}
-        config = system_config(self._base, plan.settings, self._algorithm, 0, Path())
-        shown = config.model_dump(mode="json", include={"model", "judge", "trainer"})
-        return described | shown
+        voice, learner = "phrasebook", plan.gateway
+        if plan.voice is not None:
+            voice = f"{plan.voice.model} at {plan.voice.root}"
+        system: Json = (
+            describe_system(self._base, plan.settings, self._algorithm)
+            if learner is None
+            else {"gateway": learner.root}
+        )
+        return describe(personas, plan.settings, voice, system)
 
     async def run(self, home: Path, watcher: Watcher) -> RunRecord:
-        """Make the run."""
+        """Make the run; meanwhile ``cut_path`` holds it up to its newest measurement.
+
+        Raises:
+            RejoinderError: it cannot come to its end.
+        """
         async with _people(self._plan.voice) as voice:
             speaker_of = voice or Scripted
             if self._plan.gateway is None:
                 record = await self._run_own_system(home, speaker_of, watcher)
             else:
                 async with self._plan.gateway.client() as client:
-                    learner = RunningGateway(client)
-                    record = await run_once(self._spec, client, learner, speaker_of, watcher)
+                    record = await self._run_once(
+                        client, RunningGateway(client), speaker_of, watcher
+                    )
             return replace(record, fallbacks=0 if voice is None else voice.fallbacks)
+
+    async def _run_once(
+        self, client: ChatClient, learner: Learner, speaker_of: SpeakerOf, watcher: Watcher
+    ) -> RunRecord:
+        unfinished = cut_path(self.path)
+        return await run_once(
+            self._spec,
+            client,
+            learner,
+            speaker_of,
+            watcher,
+            on_measured=lambda record: write_run(record, unfinished),
+        )
 
     async def _run_own_system(
         self, home: Path, speaker_of: SpeakerOf, watcher: Watcher
@@ -259,18 +310,12 @@ class _Job:
                 async with ChatClient(system.address) as client:
                     with JournalView(system.config) as journal:
                         learner = OwnSystem(system.config, engine, journal)
-                        return await run_once(self._spec, client, learner, speaker_of, watcher)
+                        return await self._run_once(client, learner, speaker_of, watcher)
             finally:
                 await engine.close()
 
         watcher.show(Snapshot("start", 0, 1))
         return await with_system(self._config(home), lambda _: None, work)
-
-
-def _tasks_digest(persona: Persona) -> str:
-    """Tell task sets apart by what they ask: a file may have changed under its name."""
-    texts = [f"{task.text} {task.answer}" for split in Split for task in persona.load_tasks(split)]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 @asynccontextmanager

@@ -21,7 +21,17 @@ from rejoinder.evaluation.text import sentences_of, words_of
 _ABBREVIATIONS = re.compile(
     r"\b(?:e\.g|i\.e|approx|dr|mrs?|ms|prof|st|vs|etc)\.(?=\s+\S)", re.IGNORECASE
 )
-_AFTER_GREETING = r"(?=[\s,!.:;)]|$)"
+_AFTER_GREETING = (
+    r"(?!\s+(?:to|of|is|are|was|were|means?)\b)"  # no sentence about a greeting
+    r"(?:\s+[\w'’]+){0,3}\s*(?:[^\w\s'’]|\n|$)"
+)
+"""At most a name or so, and then the clause ends."""
+_CLAUSE_END = re.compile(r"[,;:()–—]|\s-\s")
+_NEGATION = re.compile(r"\b(?:not|never|no|nobody|nothing|hardly|without|cannot|\w+n't)\b")
+_LEAD_IN = re.compile(r"^(?:(?:and|so|now|then|but|also|please|just) )+")
+_SPEAKER = re.compile(r"^(?:i|we|i'm|we're|i am|we are|i'll be|we'll be|i will be) (?:always )?")
+_STATED = frozenset({"hope", "wish", "happy", "glad", "proud", "here", "cheering"})
+"""How phrases begin that people say of themselves; all others speak to somebody."""
 
 
 class Check(Protocol):
@@ -153,7 +163,7 @@ class PlainAscii(_OneFault):
 
 
 class Greeting(_OneFault):
-    """``greeting``: the first words greet."""
+    """``greeting``: the first words greet, as a clause of their own ("Hello there, ...")."""
 
     words: Texts = (
         "hello", "hello there", "hi", "hi there", "hey", "hey there", "good morning",
@@ -168,15 +178,26 @@ class Greeting(_OneFault):
 
 
 class WarmEnding(_OneFault):
-    """``warm_ending``: the last sentence has one of the phrases, and something stands before it."""
+    """``warm_ending``: the last sentence, or a clause of it, begins with one of the phrases.
+
+    Something has to stand before that sentence. A phrase amid other words may describe anything
+    ("something that children do not enjoy") and is no wish.
+    """
 
     phrases: Texts = (
-        "good luck", "best of luck", "take care", "have fun", "have a lovely", "have a nice",
-        "have a great", "have a good", "have a wonderful", "best wishes", "warm wishes",
+        "good luck", "best of luck", "take care", "have fun", "best wishes", "warm wishes",
         "all the best", "enjoy", "happy to help", "glad to help", "hope this helps",
         "hope that helps", "you can do it", "you've got this", "you are doing great",
         "you're doing great", "well done", "keep it up", "proud of you", "wish you",
         "here for you", "cheering for you", "keep up the good work", "great job", "good job",
+        *(f"have {article} {how} {what}"
+          for article, how in (
+              ("a", "lovely"), ("a", "nice"), ("a", "great"), ("a", "good"), ("a", "wonderful"),
+          )
+          for what in (
+              "day", "time", "morning", "afternoon", "evening", "night", "week", "weekend", "trip",
+              "journey", "holiday", "vacation", "meal", "dinner", "party", "one", "start", "rest",
+          )),
     )  # fmt: skip
 
     fault: FaultName = "no_warm_ending"
@@ -185,9 +206,20 @@ class WarmEnding(_OneFault):
         sentences = _sentences(reading.text)
         if len(sentences) < 2:
             return True
+        return not any(self._is_warm(clause) for clause in _CLAUSE_END.split(sentences[-1]))
+
+    def _is_warm(self, clause: str) -> bool:
         # Words are compared, so that the form of an apostrophe does not matter.
-        last = f" {' '.join(words_of(sentences[-1]))} "
-        return not any(f" {' '.join(words_of(phrase))} " in last for phrase in self.phrases)
+        text = f"{' '.join(words_of(clause))} "
+        if _NEGATION.search(text):
+            return False
+        text = _LEAD_IN.sub("", text)
+        speaker = _SPEAKER.match(text)
+        if speaker is not None:
+            text = text[speaker.end() :]
+            if text.partition(" ")[0] not in _STATED:
+                return False  # "I enjoy it" wishes nobody anything
+        return any(text.startswith(f"{' '.join(words_of(one))} ") for one in self.phrases)
 
 
 class MustMatch(_OneFault):

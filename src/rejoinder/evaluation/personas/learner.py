@@ -6,16 +6,64 @@ knows what any client can ask.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from http import HTTPStatus
+from json import JSONDecodeError
+from typing import Protocol, TypeVar
+
+import aiohttp
+import sqlalchemy as sa
 
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
+from rejoinder.errors import EngineBusy, EngineTimeout, EngineUnavailable, RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.drift import start_divergence
 from rejoinder.evaluation.watch import JournalView, Judged, Progress
-from rejoinder.types import BASE_VERSION
+from rejoinder.types import BASE_VERSION, Json
+
+PATIENCE_S = 300.0
+"""How long an outage may last: a role that was killed has long been restarted by then."""
+RETRY_S = 1.0
+_PASSING = (
+    aiohttp.ClientError,
+    TimeoutError,
+    JSONDecodeError,
+    EngineBusy,
+    EngineTimeout,
+    EngineUnavailable,
+    sa.exc.OperationalError,
+)
+_T = TypeVar("_T")
+
+
+async def persist(
+    call: Callable[[], Awaitable[_T]], patience_s: float = PATIENCE_S, retry_s: float = RETRY_S
+) -> _T:
+    """Call until it succeeds.
+
+    Raises:
+        RejoinderError: it has failed for ``patience_s``, or in a way that does not pass.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return await call()
+        except _PASSING as error:
+            if _is_refusal(error) or time.monotonic() >= deadline:
+                raise RejoinderError(f"{type(error).__name__}: {error}") from error
+        await asyncio.sleep(retry_s)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return (
+        isinstance(error, aiohttp.ClientResponseError)
+        and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        and error.status != HTTPStatus.TOO_MANY_REQUESTS
+    )
 
 
 class Learner(Protocol):
@@ -59,19 +107,28 @@ class OwnSystem:
 
     async def progress(self) -> Progress:
         """See ``Learner``."""
+        return await persist(self._progress)
+
+    async def _progress(self) -> Progress:
         return self._journal.progress()
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:
         """See ``Learner``. Loaded on purpose, a version stays while newer ones go live."""
-        await self._engine.load(self._journal.source(version), live=False)
+        await persist(lambda: self._load(version))
         try:
             yield f"{self._policy}@{version}"
         finally:
-            await self._engine.unload(self._policy, version)
+            await persist(lambda: self._engine.unload(self._policy, version))
+
+    async def _load(self, version: int) -> None:
+        await self._engine.load(self._journal.source(version), live=False)
 
     async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
         """See ``Learner``."""
+        return await persist(lambda: self._divergence(completions, temperature))
+
+    async def _divergence(self, completions: Sequence[str], temperature: float) -> float | None:
         sampled = [self._journal.sampled_ids(one) for one in completions]
         if not any(ids.answer for ids in sampled):
             return None
@@ -79,6 +136,9 @@ class OwnSystem:
 
     async def judged(self) -> dict[str, Judged]:
         """See ``Learner``."""
+        return await persist(self._judged)
+
+    async def _judged(self) -> dict[str, Judged]:
         return self._journal.judged()
 
 
@@ -92,14 +152,14 @@ class RunningGateway:
 
     async def progress(self) -> Progress:
         """See ``Learner``. Samples are not known here."""
-        models = await self._client.get("/v1/models")
-        return Progress(models["data"][0]["version"] or BASE_VERSION, trained=0, ready=0)
+        model = await self._model()
+        return Progress(model.get("version") or BASE_VERSION, trained=0, ready=0)
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:  # noqa: ARG002
         """See ``Learner``. Only the live version can be asked, whatever it is by then."""
-        models = await self._client.get("/v1/models")
-        yield models["data"][0]["id"]
+        model = await self._model()
+        yield str(model["id"])
 
     async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:  # noqa: ARG002
         """See ``Learner``."""
@@ -108,3 +168,11 @@ class RunningGateway:
     async def judged(self) -> dict[str, Judged]:
         """See ``Learner``."""
         return {}
+
+    async def _model(self) -> Json:
+        models = await persist(lambda: self._client.get("/v1/models"))
+        match models:
+            case {"data": [{"id": str()} as model, *_]}:
+                return dict(model)
+            case _:
+                raise RejoinderError("/v1/models does not answer as a gateway does")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rejoinder.evaluation.client import Ask, ChatClient, Reply
 from rejoinder.evaluation.measure import ask_all, heldout_seed
+from rejoinder.evaluation.personas.copying import template_share
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import Rates
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
@@ -43,22 +44,31 @@ class Answers:
     heldout: HeldOut
     replies: Sequence[Reply | None]
 
+    @classmethod
+    def none_yet(cls, heldout: HeldOut) -> Answers:
+        """Return that nothing has been answered."""
+        return cls(heldout, [None] * len(heldout.tasks))
+
     @property
     def rates(self) -> Rates:
-        """How many satisfy, and how many are right."""
-        pairs = list(zip(self.heldout.tasks, self.replies, strict=True))
-        faults = [
-            self.heldout.persona.faults_of(task.text, reply.text, reply.finish_reason)
-            for task, reply in pairs
+        """How many of the answers satisfy, and how many are right."""
+        pairs = [
+            (task, reply)
+            for task, reply in zip(self.heldout.tasks, self.replies, strict=True)
             if reply is not None
         ]
-        right = [task.is_right("" if reply is None else reply.text) for task, reply in pairs]
+        faults = [
+            self.heldout.persona.faults_of(task, reply.text, reply.finish_reason)
+            for task, reply in pairs
+        ]
+        right = [task.is_right(reply.text) for task, reply in pairs]
         counts = Counter(fault for found in faults for fault in found)
         return Rates(
-            passed=Share(sum(not found for found in faults), len(pairs)),
+            passed=Share.count(not found for found in faults),
             right=Share.count(one for one in right if one is not None),
             faults=dict(counts.most_common()),
-            failed=len(pairs) - len(faults),
+            failed=len(self.replies) - len(pairs),
+            template=template_share([reply.text for _, reply in pairs]),
         )
 
     @property
@@ -66,18 +76,25 @@ class Answers:
         """The replies that came."""
         return [reply for reply in self.replies if reply is not None]
 
+    @property
+    def complete(self) -> bool:
+        """Whether none has failed."""
+        return None not in self.replies
+
 
 async def ask_heldout(
     client: ChatClient,
     model: str,
-    heldout: HeldOut,
+    before: Answers,
     settings: BenchmarkSettings,
     on_answer: Callable[[], None] = lambda: None,
 ) -> Answers:
-    """Ask one version all tasks, as side turns with fixed seeds."""
+    """Ask one version the tasks without an answer yet, as side turns with fixed seeds."""
+    heldout, replies = before.heldout, list(before.replies)
+    missing = [number for number, reply in enumerate(replies) if reply is None]
     asks = [
         (
-            [{"role": "user", "content": words}],
+            [{"role": "user", "content": heldout.words[number]}],
             Ask(
                 heldout.persona.max_tokens,
                 settings.temperature,
@@ -86,7 +103,9 @@ async def ask_heldout(
                 turn_type=TurnType.SIDE,
             ),
         )
-        for number, words in enumerate(heldout.words)
+        for number in missing
     ]
-    replies = await ask_all(client, asks, settings.measure_at_once, on_answer)
+    found = await ask_all(client, asks, settings.measure_at_once, on_answer)
+    for number, reply in zip(missing, found, strict=True):
+        replies[number] = reply
     return Answers(heldout, replies)

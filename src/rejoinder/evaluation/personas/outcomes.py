@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
-from rejoinder.evaluation.personas.records import Measurement, RunRecord, SessionRecord
+from rejoinder.evaluation.personas.records import Ended, Measurement, RunRecord, SessionRecord
 from rejoinder.evaluation.statistics import (
     Duration,
     Estimate,
-    common_horizon,
     mean_over_runs,
     ratio_of_means,
     restricted,
@@ -19,7 +19,8 @@ from rejoinder.evaluation.statistics import (
 STREAK = 3
 """First answers in a row that satisfy."""
 CONVERGED_RATE = 0.8
-"""Of held-out first answers: three in a row may be luck, this is not."""
+"""Of held-out first answers, in two measurements one after the other: of many measurements, a
+single one may be luck, and so may three answers in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +46,53 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A run of which nobody knows in how many sessions it would have converged, and why."""
+
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One method on one subject, over seeds."""
 
     subject: Subject
     method: str
     seeds: tuple[int, ...]
-    converged: int
-    """Runs in which it did."""
+    """Of the runs in these figures: the timed ones; where there are none, all."""
+    timed: tuple[int, ...]
+    """Seeds whose sessions count; the others are ``left_out``."""
+    left_out: tuple[LeftOut, ...]
+    converged: tuple[int, ...]
+    """Seeds that did, of those timed."""
     horizon: int
-    """Sessions of the persona to which the mean is restricted: all methods' runs reach it."""
-    sessions: Estimate
-    """Restricted mean of the sessions to converge."""
+    """Sessions of the persona to which the mean is restricted: all timed runs reach it."""
+    sessions: Estimate | None
+    """Restricted mean of the sessions to converge; None where no run is timed."""
     restricted_sessions: tuple[int, ...]
-    """By seed."""
+    """By timed seed."""
     passed_before: Estimate
     passed_after: Estimate
     passed_best: Estimate
     right_before: Estimate | None
     """None where the tasks have no answers."""
     right_after: Estimate | None
+    template_after: Estimate | None
+    """Of the last version, how much its answers to different tasks share; None: not known."""
     divergence: Estimate | None
     """Of the last version; None where it could not be measured."""
     curve: tuple[CurvePoint, ...]
+    failures: Failures
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What went wrong in runs that came to their end nevertheless."""
+
+    requests: int
+    lost_sessions: int
+    measurements: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +103,9 @@ class Comparison:
     method: str
     reference: str
     seeds: int
-    ratio: Estimate
-    """Below 1: the method needs fewer sessions."""
+    horizon: int
+    ratio: Estimate | None
+    """Below 1: the method needs fewer sessions. None: neither converged up to the horizon."""
 
 
 def sessions_to_streak(sessions: Iterable[SessionRecord]) -> Duration:
@@ -95,51 +121,98 @@ def sessions_to_streak(sessions: Iterable[SessionRecord]) -> Duration:
 def sessions_to_converge(run: RunRecord, persona: str) -> Duration:
     """Return after how many of the persona's sessions it had converged.
 
-    That is when three first answers in a row have passed *and* a version has been measured that
-    satisfies at least 0.8 of the held-out tasks, whichever comes later.
+    That is when two measurements one after the other have satisfied at least 0.8 of the held-out
+    tasks, *and* three first answers in a row, of sessions begun after the first of the two, have
+    passed; whichever comes later. Measurements that failed are passed over.
     """
     own = [session for session in run.sessions if session.persona == persona]
-    streak = sessions_to_streak(own)
-    good = [one for one in run.measurements if one.personas[persona].passed.value >= CONVERGED_RATE]
-    if not streak.happened or not good:
+    pairs = pairwise(run.measured)
+    good = next((pair for pair in pairs if all(_is_good(one, persona) for one in pair)), None)
+    if good is None:
         return Duration(len(own), happened=False)
-    begun = min(one.sessions for one in good)
-    before = sum(session.number <= begun for session in own)
-    return Duration(max(streak.length, before), happened=True)
+    before, confirmed = (sum(session.number <= one.sessions for session in own) for one in good)
+    streak = sessions_to_streak(own[before:])
+    if not streak.happened:
+        return Duration(len(own), happened=False)
+    return Duration(max(before + streak.length, confirmed), happened=True)
 
 
 def outcomes(runs: Sequence[RunRecord]) -> list[Outcome]:
     """Return what each method did on each subject, by subject and method."""
     found: list[Outcome] = []
     for subject in _subjects(runs):
-        of_subject = [run for run in runs if run.personas == subject.personas]
-        durations = {id(run): sessions_to_converge(run, subject.persona) for run in of_subject}
-        horizon = common_horizon(list(durations.values()))
-        by_method = sorted(of_subject, key=lambda run: (run.method, run.seed))
-        for method, group in groupby(by_method, key=lambda run: run.method):
-            own = list(group)
-            found.append(
-                _outcome(subject, method, own, [durations[id(run)] for run in own], horizon)
-            )
+        persona = subject.persona
+        watched = [_Watched.of(run, persona) for run in runs if run.personas == subject.personas]
+        horizon = _horizon(watched)
+        watched.sort(key=lambda one: (one.run.method, one.run.seed))
+        for method, group in groupby(watched, key=lambda one: one.run.method):
+            found.append(_outcome(subject, method, list(group), horizon))
     return found
 
 
 def comparisons(found: Sequence[Outcome], reference: str) -> list[Comparison]:
-    """Compare every other method with the reference, where they share at least one seed."""
+    """Compare every other method with the reference, where they share at least one timed seed."""
     compared: list[Comparison] = []
     for base in (one for one in found if one.method == reference):
         for other in found:
             if other.subject != base.subject or other.method == reference:
                 continue
-            theirs = dict(zip(base.seeds, base.restricted_sessions, strict=True))
-            own = dict(zip(other.seeds, other.restricted_sessions, strict=True))
-            shared = [seed for seed in other.seeds if seed in theirs]
-            references = [theirs[seed] for seed in shared]
-            if not shared or min(references) <= 0:
+            theirs = dict(zip(base.timed, base.restricted_sessions, strict=True))
+            own = dict(zip(other.timed, other.restricted_sessions, strict=True))
+            shared = [seed for seed in other.timed if seed in theirs]
+            pairs = [(own[seed], theirs[seed]) for seed in shared]
+            if not pairs or base.horizon <= 0:
                 continue
-            ratio = ratio_of_means([own[seed] for seed in shared], references)
-            compared.append(Comparison(base.subject, other.method, reference, len(shared), ratio))
+            anybody = {*base.converged, *other.converged} & {*shared}
+            ratio = ratio_of_means(*zip(*pairs, strict=True)) if anybody else None
+            compared.append(
+                Comparison(base.subject, other.method, reference, len(shared), base.horizon, ratio)
+            )
     return compared
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A run, and how long it was watched until it converged or ended."""
+
+    run: RunRecord
+    sessions: int
+    """Of the persona."""
+    duration: Duration
+
+    @classmethod
+    def of(cls, run: RunRecord, persona: str) -> _Watched:
+        count = sum(session.persona == persona for session in run.sessions)
+        return cls(run, count, sessions_to_converge(run, persona))
+
+    def why_left_out(self, horizon: int) -> str | None:
+        """Return why the run is not timed, None if it is.
+
+        One that converged early is left out, too: otherwise, of the runs that a slow machine cut
+        short, the lucky ones alone would count.
+        """
+        if self.run.ended is Ended.TIME and self.sessions < horizon:
+            return f"the time was over after {self.sessions} sessions, and {horizon} are compared"
+        return None
+
+
+def _horizon(watched: Sequence[_Watched]) -> int:
+    """Return up to how many sessions runs are compared.
+
+    All that were asked for, unless a run waited in vain until it had made all its updates before.
+    How fast a machine is must not matter: a run that the time ended sets no horizon.
+    """
+    limits = [one.run.session_limit for one in watched]
+    in_vain = [
+        one.sessions
+        for one in watched
+        if not one.duration.happened and one.run.ended is not Ended.TIME
+    ]
+    return min([*limits, *in_vain])
+
+
+def _is_good(measurement: Measurement, persona: str) -> bool:
+    return measurement.personas[persona].passed.value >= CONVERGED_RATE
 
 
 def _subjects(runs: Sequence[RunRecord]) -> list[Subject]:
@@ -149,39 +222,54 @@ def _subjects(runs: Sequence[RunRecord]) -> list[Subject]:
     return list(pairs)
 
 
-def _outcome(
-    subject: Subject,
-    method: str,
-    runs: Sequence[RunRecord],
-    durations: Sequence[Duration],
-    horizon: int,
-) -> Outcome:
-    persona = subject.persona
-    lengths = tuple(restricted(duration, horizon) for duration in durations)
-    rates = [[one.personas[persona] for one in run.measurements] for run in runs]
-    divergences = [run.measurements[-1].divergence for run in runs]
+def _outcome(subject: Subject, method: str, watched: Sequence[_Watched], horizon: int) -> Outcome:
+    reasons = {one.run.seed: one.why_left_out(horizon) for one in watched}
+    timed = [one for one in watched if reasons[one.run.seed] is None]
+    lengths = tuple(restricted(one.duration, horizon) for one in timed)
+    # What a run that was cut short had learnt by then is no end to compare others with.
+    runs = [one.run for one in timed or watched]
+    rates = [[one.personas[subject.persona] for one in run.measured] for run in runs]
     right = all(first.right.of for first, *_ in rates)
     return Outcome(
         subject=subject,
         method=method,
         seeds=tuple(run.seed for run in runs),
-        converged=sum(duration.happened for duration in durations),
+        timed=tuple(one.run.seed for one in timed),
+        left_out=tuple(LeftOut(seed, why) for seed, why in reasons.items() if why is not None),
+        converged=tuple(
+            one.run.seed
+            for one in timed
+            if one.duration.happened and one.duration.length <= horizon
+        ),
         horizon=horizon,
-        sessions=mean_over_runs(lengths),
+        sessions=mean_over_runs(lengths, 0, horizon) if lengths else None,
         restricted_sessions=lengths,
-        passed_before=mean_over_runs([own[0].passed.value for own in rates]),
-        passed_after=mean_over_runs([own[-1].passed.value for own in rates]),
-        passed_best=mean_over_runs([max(one.passed.value for one in own) for own in rates]),
-        right_before=mean_over_runs([own[0].right.value for own in rates]) if right else None,
-        right_after=mean_over_runs([own[-1].right.value for own in rates]) if right else None,
-        divergence=_mean_of_known(divergences),
-        curve=_curve(runs, persona),
+        passed_before=_mean_rate([own[0].passed.value for own in rates]),
+        passed_after=_mean_rate([own[-1].passed.value for own in rates]),
+        passed_best=_mean_rate([max(one.passed.value for one in own) for own in rates]),
+        right_before=_mean_rate([own[0].right.value for own in rates]) if right else None,
+        right_after=_mean_rate([own[-1].right.value for own in rates]) if right else None,
+        template_after=_mean_of_known([own[-1].template for own in rates], 0.0, 1.0),
+        # Estimated from samples, so that it may be a little below zero.
+        divergence=_mean_of_known(
+            [run.measured[-1].divergence for run in runs], -math.inf, math.inf
+        ),
+        curve=_curve(runs, subject.persona),
+        failures=Failures(
+            requests=sum(one.run.failed_requests for one in watched),
+            lost_sessions=sum(one.run.lost_sessions for one in watched),
+            measurements=sum(len(one.run.measurements) - len(one.run.measured) for one in watched),
+        ),
     )
 
 
-def _mean_of_known(values: Sequence[float | None]) -> Estimate | None:
+def _mean_rate(values: Sequence[float]) -> Estimate:
+    return mean_over_runs(values, 0.0, 1.0)
+
+
+def _mean_of_known(values: Sequence[float | None], low: float, high: float) -> Estimate | None:
     known = [value for value in values if value is not None]
-    return mean_over_runs(known) if known else None
+    return mean_over_runs(known, low, high) if known else None
 
 
 def _curve(runs: Sequence[RunRecord], persona: str) -> tuple[CurvePoint, ...]:
@@ -190,12 +278,12 @@ def _curve(runs: Sequence[RunRecord], persona: str) -> tuple[CurvePoint, ...]:
     A run that did not measure after just so many updates counts with what it measured last: its
     policy had not been looked at since.
     """
-    reached = min(_updates(run, run.measurements[-1]) for run in runs)
-    points = sorted({_updates(run, one) for run in runs for one in run.measurements})
+    reached = min(_updates(run, run.measured[-1]) for run in runs)
+    points = sorted({_updates(run, one) for run in runs for one in run.measured})
     return tuple(
         CurvePoint(
             updates,
-            mean_over_runs([_last_by(run, updates).personas[persona].passed.value for run in runs]),
+            _mean_rate([_last_by(run, updates).personas[persona].passed.value for run in runs]),
         )
         for updates in points
         if updates <= reached
@@ -203,8 +291,8 @@ def _curve(runs: Sequence[RunRecord], persona: str) -> tuple[CurvePoint, ...]:
 
 
 def _updates(run: RunRecord, measurement: Measurement) -> int:
-    return measurement.version - run.measurements[0].version
+    return measurement.version - run.measured[0].version
 
 
 def _last_by(run: RunRecord, updates: int) -> Measurement:
-    return [one for one in run.measurements if _updates(run, one) <= updates][-1]
+    return [one for one in run.measured if _updates(run, one) <= updates][-1]

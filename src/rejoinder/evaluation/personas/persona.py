@@ -1,6 +1,7 @@
 """Personas: a simulated person's wish, rule and words, read from one declarative TOML file.
 
-A persona's rule is that an answer makes sense (``rules.nonsense``, always) and passes its checks.
+A persona's rule is that an answer makes sense (``rules.nonsense`` and ``copying.py``, always) and
+passes its checks.
 Its words say what was wrong, and how it should have been, as people would. Rule and words meet only
 here and in ``speakers.py``: whoever reads a conversation sees no rule, no fault's name, no score.
 """
@@ -26,13 +27,18 @@ from rejoinder.config_faults import describe_fault
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.person import GOODBYE, PLEASED, Person, Phrases, Voice
 from rejoinder.evaluation.personas.checks import CHECKS, Check
+from rejoinder.evaluation.personas.copying import adds_number, is_copy
 from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.rules import Flaw, Reading, SenseLimits, nonsense
 from rejoinder.evaluation.tasks import Task, load_tasks
 
 MIN_CORES = 6
 """Phrases per kind of reaction: a person who repeats one sentence teaches that sentence."""
-NO_ANSWER = (Flaw.EMPTY, Flaw.BROKEN, Flaw.OFF_TOPIC, Flaw.ECHO)
+NO_NUMBER = "no_number"
+"""Fault of an answer to a task with a result that holds no number but those of the task."""
+NO_ANSWER = (
+    str(Flaw.EMPTY), str(Flaw.BROKEN), str(Flaw.OFF_TOPIC), str(Flaw.ECHO), NO_NUMBER,
+)  # fmt: skip
 """Bother more than any broken wish."""
 BAD_ANSWER = (Flaw.REPETITIVE, Flaw.CUT)
 """Bother less than a broken wish, which is often what caused them."""
@@ -94,19 +100,23 @@ class Persona:
     digest: str
     """Of all that decides what the person wants and says: results of other words are others."""
 
-    def faults_of(self, task: str, answer: str, finish_reason: str) -> tuple[str, ...]:
+    def faults_of(self, task: Task, answer: str, finish_reason: str) -> tuple[str, ...]:
         """Return what is wrong with an answer to a task, the most bothering first; () if content.
 
         Args:
-            task: alone, without earlier reactions.
+            task: what was asked.
             answer: the text the client received.
             finish_reason: as in the chat completions API.
         """
-        reading = Reading.of(task, answer, finish_reason)
+        reading = Reading.of(task.text, answer, finish_reason)
         senseless = nonsense(reading, self.sense)
         broken = {str(flaw) for flaw in senseless}
         if Flaw.EMPTY not in senseless:
             broken |= {fault for check in self.checks if (fault := check.fault_of(reading))}
+            if is_copy(task.text, answer):
+                broken.add(str(Flaw.ECHO))
+            if task.answer is not None and not adds_number(task.text, answer, task.answer):
+                broken.add(NO_NUMBER)
         return tuple(sorted(broken, key=self.order.index))
 
     def load_tasks(self, split: Split) -> tuple[Task, ...]:
@@ -217,7 +227,7 @@ def _checks(tables: Sequence[dict[str, Any]]) -> tuple[tuple[Check, ...], list[s
 
 def _order(checks: Sequence[Check]) -> tuple[str, ...]:
     wishes = [fault for check in checks for fault in check.faults]
-    return tuple(dict.fromkeys([*map(str, NO_ANSWER), *wishes, *map(str, BAD_ANSWER)]))
+    return tuple(dict.fromkeys([*NO_ANSWER, *wishes, *map(str, BAD_ANSWER)]))
 
 
 def _asks_faults(asks: Sequence[str]) -> list[str]:

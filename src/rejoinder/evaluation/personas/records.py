@@ -15,7 +15,8 @@ from rejoinder.evaluation.statistics import Share
 from rejoinder.types import Json
 
 FORMAT = 1
-SUFFIX = ".run.json"
+SUFFIX, CUT_SUFFIX = ".run.json", ".cut.json"
+"""Of finished runs, and of those that go on or broke off, which only people read."""
 
 
 class Ended(StrEnum):
@@ -24,6 +25,8 @@ class Ended(StrEnum):
     SESSIONS = "sessions"
     UPDATES = "updates"
     TIME = "time"
+    CUT = "cut"
+    """None: the run goes on, or broke off there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,9 @@ class Rates:
     """Of those tasks that have an answer."""
     faults: dict[str, int]
     failed: int = 0
-    """Requests without an answer; they count as not passed."""
+    """Requests without an answer: where there are any, the figures are of the others alone."""
+    template: float | None = None
+    """[0, 1] mean share of an answer's word 4-grams that answers to other tasks have too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +84,15 @@ class Measurement:
     """KL divergence per token from the start weights, estimated on these answers (``drift.py``);
     None where the engine cannot be asked."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether all was answered; otherwise it has failed and counts nowhere."""
+        return not any(rates.failed for rates in self.personas.values())
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A finished run."""
+    """A finished run, or one up to its newest measurement."""
 
     method: str
     """What reports call it: the algorithm, or a label."""
@@ -103,7 +113,7 @@ class RunRecord:
     """Verdicts that agree with the rule, where the journal can be read."""
     no_verdicts: int
     lost_sessions: int
-    """That ended before a first answer, because a request failed."""
+    """That ended before a first answer, because a request failed; each was begun again."""
     requests: int
     failed_requests: int
     failures: tuple[str, ...]
@@ -111,6 +121,17 @@ class RunRecord:
     fallbacks: int = 0
     """Reactions for which a language model found no words, so that the phrasebook spoke."""
     format: int = FORMAT
+
+    @property
+    def session_limit(self) -> int:
+        """Sessions of each persona until which the run was to be watched."""
+        limit: int = self.settings["benchmark"]["sessions"]
+        return limit // len(self.personas)
+
+    @property
+    def measured(self) -> list[Measurement]:
+        """The measurements that count."""
+        return [one for one in self.measurements if one.complete]
 
 
 def run_path(folder: Path, personas: Sequence[str], method: str, seed: int) -> Path:
@@ -129,6 +150,11 @@ def write_run(record: RunRecord, path: Path) -> None:
     unfinished.replace(path)
 
 
+def cut_path(path: Path) -> Path:
+    """Return the file of a run that has not finished, given the file that it will have."""
+    return path.with_name(path.name.removesuffix(SUFFIX) + CUT_SUFFIX)
+
+
 def read_run(path: Path) -> RunRecord:
     """Read a run's file.
 
@@ -145,6 +171,8 @@ def read_run(path: Path) -> RunRecord:
         raise RejoinderError(
             f"{path} has format {record.format}, and this version reads {FORMAT}: move it away"
         )
+    if not record.measurements or not record.measurements[0].complete:
+        raise RejoinderError(f"{path} has no whole measurement of its start: move it away")
     return record
 
 

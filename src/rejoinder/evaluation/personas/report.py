@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -14,11 +16,27 @@ from rejoinder.evaluation.curves import Band, Panel, save_panels
 from rejoinder.evaluation.personas.outcomes import Comparison, Outcome, comparisons, outcomes
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import RunRecord
-from rejoinder.evaluation.statistics import Estimate
+from rejoinder.evaluation.statistics import MIN_RUNS, Estimate
 from rejoinder.types import Json
 
 
-def show_runs(runs: Sequence[RunRecord], reference: str, console: Console, figure: Path) -> Json:
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """A run that came to no end."""
+
+    personas: tuple[str, ...]
+    method: str
+    seed: int
+    reason: str
+
+
+def show_runs(
+    runs: Sequence[RunRecord],
+    reference: str,
+    console: Console,
+    figure: Path,
+    failed: Sequence[FailedRun] = (),
+) -> Json:
     """Print the table of all runs, draw their curves, and return the machine-readable result.
 
     Args:
@@ -26,18 +44,21 @@ def show_runs(runs: Sequence[RunRecord], reference: str, console: Console, figur
         reference: the method that others are compared with.
         console: where the table goes.
         figure: PNG file to write.
+        failed: runs without a result.
     """
     found = outcomes(runs)
     compared = comparisons(found, reference)
     save_panels(panels(found), figure)
     console.print()
-    console.print(_table(found))
-    for comparison in compared:
-        console.print(Text(_sentence(comparison)), soft_wrap=True)
+    console.print(_table(found, failed))
+    for sentence in (*map(_sentence, compared), *_missing(found, failed)):
+        console.print(Text(sentence), soft_wrap=True)
     console.print(f"figure: {figure}", soft_wrap=True, highlight=False)
     return {
         "runs": len(runs),
+        "failed_runs": [asdict(one) | {"personas": list(one.personas)} for one in failed],
         "failed_requests": sum(run.failed_requests for run in runs),
+        "lost_sessions": sum(run.lost_sessions for run in runs),
         "results": [_outcome_json(one) for one in found],
         "comparisons": [_comparison_json(one) for one in compared],
         "figure": str(figure),
@@ -74,34 +95,70 @@ def _band(outcome: Outcome) -> Band:
     )
 
 
-def _table(found: Sequence[Outcome]) -> Table:
+def _table(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Table:
     table = Table(
-        title="Means over seeds, with 95 % intervals",
-        caption="held out: first answers that pass; right: that end with the task's number",
+        title=f"Means over seeds, with 95 % intervals where there are at least {MIN_RUNS}",
+        caption="held out: first answers that pass; right: that end with the task's number; "
+        "template: how much answers to different tasks share",
         show_lines=True,
     )
     table.add_column("persona", overflow="fold")
     table.add_column("method")
-    for heading in ("converged", "sessions", "held out", "right", "KL to start"):
+    for heading in ("converged", "sessions", "held out", "right", "template", "KL to start"):
         table.add_column(heading, justify="right")
+    table.add_column("failed")
     for one in found:
         cells = (
-            f"{one.converged} of {len(one.seeds)}",
+            f"{len(one.converged)} of {len(one.timed)}",
             _sessions(one),
             f"{_change(one.passed_before, one.passed_after)}\nbest {one.passed_best.value:.2f}",
             _change(one.right_before, one.right_after),
+            "-" if one.template_after is None else f"{one.template_after.value:.2f}",
             "-" if one.divergence is None else f"{one.divergence.value:.3f}",
+            _failures(one, failed),
         )
         table.add_row(Text(one.subject.title), Text(one.method), *map(Text, cells))
+    shown = {(one.subject.personas, one.method) for one in found}
+    for (personas, method), count in Counter((run.personas, run.method) for run in failed).items():
+        if (personas, method) not in shown:
+            runs = Text(_count(count, "run"))
+            table.add_row(Text("+".join(personas)), Text(method), *["-"] * 6, runs)
     return table
+
+
+def _failures(one: Outcome, failed: Sequence[FailedRun]) -> str:
+    own = [
+        run for run in failed if (run.personas, run.method) == (one.subject.personas, one.method)
+    ]
+    counts = {
+        "run": len(own),
+        "measurement": one.failures.measurements,
+        "lost session": one.failures.lost_sessions,
+        "request": one.failures.requests,
+    }
+    return "\n".join(_count(number, what) for what, number in counts.items() if number) or "-"
+
+
+def _missing(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Iterator[str]:
+    """Yield which runs are not in a figure, and why."""
+    for run in failed:
+        yield f"{'+'.join(run.personas)}: {run.method}, seed {run.seed} has failed: {run.reason}"
+    for one in found:
+        what = "is left out" if one.timed else "has no sessions to converge"
+        for run_out in one.left_out:
+            yield (
+                f"{one.subject.title}: {one.method}, seed {run_out.seed} {what}: {run_out.reason}"
+            )
 
 
 def _sessions(one: Outcome) -> str:
     """Return the restricted mean, and up to where, where somebody has not converged."""
+    if one.sessions is None:
+        return "-"
     lines = [f"{one.sessions.value:.0f}"]
     if one.sessions.low is not None and one.sessions.high is not None:
         lines.append(f"{one.sessions.low:.0f} to {one.sessions.high:.0f}")
-    if one.converged < len(one.seeds):
+    if len(one.converged) < len(one.timed):
         lines.append(f"(up to {one.horizon})")
     return "\n".join(lines)
 
@@ -116,9 +173,15 @@ def _change(before: Estimate | None, after: Estimate | None) -> str:
 
 
 def _sentence(one: Comparison) -> str:
+    seeds = f"({_count(one.seeds, 'seed')} of both)"
+    if one.ratio is None:
+        return (
+            f"{one.subject.title}: neither {one.method} nor {one.reference} converged within "
+            f"{one.horizon} sessions {seeds}"
+        )
     return (
         f"{one.subject.title}: {one.method} needs {one.ratio} times the sessions of "
-        f"{one.reference} ({_count(one.seeds, 'seed')} of both)"
+        f"{one.reference} {seeds}"
     )
 
 
@@ -132,16 +195,20 @@ def _outcome_json(one: Outcome) -> Json:
         "personas": list(one.subject.personas),
         "method": one.method,
         "seeds": list(one.seeds),
-        "converged": one.converged,
+        "converged": len(one.converged),
+        "left_out": [asdict(run) for run in one.left_out],
         "horizon": one.horizon,
         "sessions": _estimate_json(one.sessions),
+        "timed": list(one.timed),
         "sessions_by_seed": list(one.restricted_sessions),
         "passed_before": _estimate_json(one.passed_before),
         "passed_after": _estimate_json(one.passed_after),
         "passed_best": _estimate_json(one.passed_best),
         "right_before": _estimate_json(one.right_before),
         "right_after": _estimate_json(one.right_after),
+        "template_after": _estimate_json(one.template_after),
         "divergence": _estimate_json(one.divergence),
+        "failures": asdict(one.failures),
         "curve": [[point.updates, round(point.passed.value, 4)] for point in one.curve],
     }
 
@@ -153,12 +220,13 @@ def _comparison_json(one: Comparison) -> Json:
         "method": one.method,
         "reference": one.reference,
         "seeds": one.seeds,
+        "horizon": one.horizon,
         "ratio": _estimate_json(one.ratio),
     }
 
 
 def _estimate_json(estimate: Estimate | None) -> Json | None:
-    """Return value and interval; the ends are null for one run."""
+    """Return value and interval; the ends are null where there is none."""
     if estimate is None:
         return None
     ends = [None if end is None else round(end, 4) for end in (estimate.low, estimate.high)]

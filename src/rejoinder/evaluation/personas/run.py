@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
@@ -29,6 +30,9 @@ POLL_S = 1.0
 NEWEST = 48
 """Answers in the running share of satisfying ones."""
 SHOWN_FAILURES = 5
+MEASURE_TRIES = 4
+PAUSE_POLLS = 10
+"""Pause before a measurement is tried again, in polls; it doubles, so that a role can restart."""
 DRIFT_ANSWERS = 32
 """Answers of a measurement, evenly chosen, that are scored under the start weights: on a CPU that
 takes about half as long as giving them."""
@@ -54,9 +58,23 @@ async def run_once(
     speaker_of: SpeakerOf,
     watcher: Watcher,
     poll_s: float = POLL_S,
+    on_measured: Callable[[RunRecord], None] = lambda _: None,
 ) -> RunRecord:
-    """Run once and return what was found; ``poll_s`` says how often learning is looked at."""
-    return await _Run(spec, client, learner, speaker_of, watcher, poll_s).whole()
+    """Run once and return what was found.
+
+    Args:
+        spec: which run.
+        client: of the gateway.
+        learner: what learns behind it.
+        speaker_of: who puts opinions into words.
+        watcher: is shown how it goes.
+        poll_s: how often learning is looked at.
+        on_measured: gets the record so far after each measurement.
+
+    Raises:
+        RejoinderError: what it needs was away for longer than it waits.
+    """
+    return await _Run(spec, client, learner, speaker_of, watcher, poll_s, on_measured).whole()
 
 
 class _Run:
@@ -70,6 +88,7 @@ class _Run:
         speaker_of: SpeakerOf,
         watcher: Watcher,
         poll_s: float,
+        on_measured: Callable[[RunRecord], None],
     ) -> None:
         self._spec = spec
         self._settings = spec.settings
@@ -77,6 +96,7 @@ class _Run:
         self._learner = learner
         self._watcher = watcher
         self._poll_s = poll_s
+        self._on_measured = on_measured
         self._started = self._learning_since = time.monotonic()
         self._progress = Progress(0, 0, 0)
         self._first = 0
@@ -93,9 +113,15 @@ class _Run:
         self._progress = await self._learner.progress()
         self._first = self._progress.version
         await self._measure()
+        if not self._measurements[0].complete:
+            raise RejoinderError(f"the start could not be measured: {self._client.failures[-1]}")
         ended = await self._learn()
-        if self._progress.version > self._measurements[-1].version:
+        newest = max(one.version for one in self._measurements if one.complete)
+        if self._progress.version > newest:
             await self._measure()
+        return await self._record(ended)
+
+    async def _record(self, ended: Ended) -> RunRecord:
         judged = await self._learner.judged()
         population, client = self._population, self._client
         return RunRecord(
@@ -160,6 +186,21 @@ class _Run:
     async def _measure(self) -> None:
         """Ask the newest version everything that is held out."""
         version = self._progress.version
+        self._measuring = True
+        try:
+            answers = await self._ask_heldout(version)
+            divergence = await self._divergence(answers)
+        finally:
+            self._measuring = False
+        measurement = self._measurement(version, answers, divergence)
+        # A version whose measurement has failed may be measured again at the end.
+        earlier = [one for one in self._measurements if one.version != version]
+        self._measurements = [*earlier, measurement]
+        self._on_measured(await self._record(Ended.CUT))
+
+    async def _ask_heldout(self, version: int) -> list[Answers]:
+        """Ask all, and what failed again; the engine may have lost the version meanwhile."""
+        answers = [Answers.none_yet(heldout) for heldout in self._heldout]
         total = sum(len(heldout.tasks) for heldout in self._heldout)
         done = 0
 
@@ -168,18 +209,19 @@ class _Run:
             done += 1
             self._watcher.show(Snapshot("heldout", done, total))
 
-        self._watcher.show(Snapshot("heldout", 0, total))
-        self._measuring = True
-        try:
+        for attempt in range(MEASURE_TRIES):
+            if attempt:
+                await asyncio.sleep(PAUSE_POLLS * self._poll_s * 2 ** (attempt - 1))
+            done = sum(len(each.answered) for each in answers)
+            self._watcher.show(Snapshot("heldout", done, total))
             async with self._learner.serving(version) as model:
                 answers = [
-                    await ask_heldout(self._client, model, heldout, self._settings, count)
-                    for heldout in self._heldout
+                    await ask_heldout(self._client, model, each, self._settings, count)
+                    for each in answers
                 ]
-            divergence = await self._divergence(answers)
-        finally:
-            self._measuring = False
-        self._measurements.append(self._measurement(version, answers, divergence))
+            if all(each.complete for each in answers):
+                break
+        return answers
 
     def _measurement(
         self, version: int, answers: Sequence[Answers], divergence: float | None

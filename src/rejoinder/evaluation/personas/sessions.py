@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rejoinder.evaluation.client import Ask, ChatClient, RequestFailed
+from rejoinder.errors import RejoinderError
+from rejoinder.evaluation.client import Ask, ChatClient, Reply, RequestFailed
+from rejoinder.evaluation.personas.learner import PATIENCE_S
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import SessionRecord
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
@@ -75,13 +79,28 @@ class Population:
         settings: BenchmarkSettings,
         seed: int,
         ready: Callable[[], Awaitable[None]],
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """``ready`` is awaited before each answer: it holds people back while learning lags."""
+        """Get ready to talk.
+
+        Args:
+            client: of the gateway.
+            personas: who come.
+            speaker_of: who puts their opinions into words.
+            settings: how many sessions, how many at a time.
+            seed: of personas, tasks and words.
+            ready: awaited before each answer: it holds people back while learning lags.
+            patience_s: how long requests may fail, all of them, until nobody goes on.
+        """
         self.attempts: list[Attempt] = []
         """All answers, in the order in which they came."""
         self.lost = 0
-        """Sessions that ended before a first answer, because a request failed."""
+        """Times that a session ended before a first answer, because a request failed."""
         self.begun = 0
+        self._lost: deque[_Session] = deque()
+        """Sessions to begin again: an outage must not shorten the run."""
+        self._patience_s = patience_s
+        self._failing_since: float | None = None
         self._records: list[SessionRecord] = []
         self._client = client
         self._speaker_of = speaker_of
@@ -112,25 +131,53 @@ class Population:
         self._stopped = True
 
     async def talk(self) -> None:
-        """Run all people until the last session; failed requests are the client's to count."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._settings.people):
-                group.create_task(self._live())
+        """Run all people until the last session; failed requests are the client's to count.
+
+        Raises:
+            RejoinderError: nothing was answered for too long.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.people):
+                    group.create_task(self._live())
+        except* RejoinderError as errors:
+            raise RejoinderError(str(errors.exceptions[0])) from errors
 
     async def _live(self) -> None:
         while True:
             await self._ready()
-            if self._stopped or self.begun >= self._settings.sessions:
+            session = None if self._stopped else self._next()
+            if session is None:
                 return
-            session = self._begin()
             try:
                 await self._hold(session)
-            except RequestFailed:
+            except RequestFailed as failure:
+                if session.attempts:
+                    self._records.append(session.record())
+                else:
+                    self.lost += 1
+                    self._lost.append(session)
+                self._bear(failure)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
-            if session.attempts:
-                self._records.append(session.record())
             else:
-                self.lost += 1
+                self._records.append(session.record())
+
+    def _bear(self, failure: RequestFailed) -> None:
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= self._patience_s:
+            raise RejoinderError(f"no request was answered for {self._patience_s:g} s: {failure}")
+
+    async def _ask(self, session: _Session, ask: Ask) -> Reply:
+        reply = await self._client.ask(session.messages, ask)
+        self._failing_since = None
+        return reply
+
+    def _next(self) -> _Session | None:
+        if self._lost:
+            return self._lost.popleft()
+        return self._begin() if self.begun < self._settings.sessions else None
 
     def _begin(self) -> _Session:
         self.begun += 1
@@ -147,12 +194,12 @@ class Population:
         name = f"{self._run}-{session.number}"
         temperature = self._settings.temperature
         for left in reversed(range(session.persona.turns)):
-            reply = await self._client.ask(
-                session.messages, Ask(session.persona.max_tokens, temperature, session=name)
+            reply = await self._ask(
+                session, Ask(session.persona.max_tokens, temperature, session=name)
             )
             if not session.attempts:
                 session.first_answer, session.version = reply.text, reply.version
-            faults = session.persona.faults_of(session.task.text, reply.text, reply.finish_reason)
+            faults = session.persona.faults_of(session.task, reply.text, reply.finish_reason)
             attempt = Attempt(reply.completion_id, faults)
             session.attempts.append(attempt)
             self.attempts.append(attempt)
@@ -168,9 +215,7 @@ class Population:
             if self._stopped:
                 break
         # The last reaction still has to arrive; nobody waits for what is answered to it.
-        await self._client.ask(
-            session.messages, Ask(FAREWELL_TOKENS, temperature, session=name, done=True)
-        )
+        await self._ask(session, Ask(FAREWELL_TOKENS, temperature, session=name, done=True))
 
 
 def _endless(items: Sequence[_T], rng: random.Random) -> Iterator[_T]:

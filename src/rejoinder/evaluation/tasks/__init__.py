@@ -78,7 +78,8 @@ def parse_tasks(text: str, source: str) -> tuple[Task, ...]:
     Raises:
         ConfigError: a line is no task, or there are fewer than a split needs.
     """
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # Not splitlines(): JSON strings may hold the other line separators of Unicode as they are.
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     tasks = tuple(_parse(line, f"{source}, line {number}") for number, line in lines)
     if len(tasks) < HELD_OUT_EVERY:
         raise ConfigError(f"{source} has {len(tasks)} tasks: at least {HELD_OUT_EVERY} are needed")

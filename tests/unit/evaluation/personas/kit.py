@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fake_gateway import GOOD
 from rejoinder.evaluation.personas.records import (
     Ended,
     Measurement,
@@ -12,6 +13,12 @@ from rejoinder.evaluation.personas.records import (
     SessionRecord,
 )
 from rejoinder.evaluation.statistics import Share
+from rejoinder.evaluation.text import content_words
+
+
+def on_topic(question: str) -> str:
+    """An answer that suits nearly all questions, without a copy of them."""
+    return GOOD.format(topic=" or ".join(content_words(question)))
 
 
 def session(number: int, passes: bool, persona: str = "calm") -> SessionRecord:
@@ -29,11 +36,16 @@ def session(number: int, passes: bool, persona: str = "calm") -> SessionRecord:
 
 
 def measured(
-    version: int, hits: int, sessions: int = 0, right: int | None = None, persona: str = "calm"
+    version: int,
+    hits: int,
+    sessions: int = 0,
+    right: int | None = None,
+    persona: str = "calm",
+    failed: int = 0,
 ) -> Measurement:
     """A version that satisfies ``hits`` of 10, after so many sessions."""
     of = 0 if right is None else 10
-    rates = Rates(Share(hits, 10), Share(right or 0, of), {"list": 10 - hits})
+    rates = Rates(Share(hits, 10), Share(right or 0, of), {"list": 10 - hits}, failed)
     return Measurement(version, (version,), sessions, 1.0, {persona: rates}, 0.01 * version)
 
 
@@ -43,6 +55,7 @@ def run(
     method: str = "binary",
     seed: int = 0,
     persona: str = "calm",
+    ended: Ended = Ended.UPDATES,
 ) -> RunRecord:
     """A run whose first answers passed where ``passes`` has a ``+``."""
     sessions = [session(n, mark == "+", persona) for n, mark in enumerate(passes, 1)]
@@ -50,8 +63,8 @@ def run(
         method=method,
         personas=(persona,),
         seed=seed,
-        settings={"benchmark": {"updates": 2}},
-        ended=Ended.UPDATES,
+        settings={"benchmark": {"updates": 2, "sessions": 20}},
+        ended=ended,
         updates=measurements[-1].version,
         samples=32,
         seconds=9.5,

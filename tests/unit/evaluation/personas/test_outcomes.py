@@ -12,6 +12,7 @@ from rejoinder.evaluation.personas.outcomes import (
     sessions_to_converge,
     sessions_to_streak,
 )
+from rejoinder.evaluation.personas.records import Ended
 from rejoinder.evaluation.statistics import Duration, Estimate
 
 from .kit import measured, run, session
@@ -38,15 +39,36 @@ def test_three_in_a_row_are_not_enough_while_held_out_answers_fail() -> None:
 
 
 def test_held_out_answers_are_not_enough_without_three_in_a_row() -> None:
-    good = run("+-+-", [measured(0, 1), measured(1, 10, sessions=2)])
+    good = run("+-+-", [measured(0, 1), measured(1, 10, sessions=2), measured(2, 10, sessions=2)])
     assert sessions_to_converge(good, "calm") == Duration(4, False)
 
 
+def test_a_single_good_measurement_is_luck_and_so_are_two_apart() -> None:
+    apart = [measured(0, 1), measured(1, 9, 2), measured(2, 7, 4), measured(3, 9, 6)]
+    assert sessions_to_converge(run("++++++++", apart), "calm") == Duration(8, False)
+
+
+def test_answers_from_before_the_first_good_measurement_are_no_part_of_the_streak() -> None:
+    good = [measured(0, 1), measured(1, 9, sessions=2), measured(2, 9, sessions=2)]
+    assert sessions_to_converge(run("++--", good), "calm") == Duration(4, False)
+    assert sessions_to_converge(run("+++-", good), "calm") == Duration(4, False)
+    assert sessions_to_converge(run("+++-+++", good), "calm") == Duration(7, True)
+
+
 def test_converged_is_when_the_later_of_both_has_come() -> None:
-    late_measurement = [measured(0, 1), measured(1, 5, sessions=5), measured(2, 8, sessions=8)]
-    assert sessions_to_converge(run("+++-----++", late_measurement), "calm") == Duration(8, True)
-    late_streak = [measured(0, 1), measured(1, 9, sessions=2), measured(2, 3, sessions=8)]
+    late_measurement = [measured(0, 1), measured(1, 8, sessions=3), measured(2, 8, sessions=8)]
+    assert sessions_to_converge(run("---+++--++", late_measurement), "calm") == Duration(8, True)
+    late_streak = [*late_measurement[:2], measured(2, 9, sessions=4), measured(3, 3, sessions=8)]
     assert sessions_to_converge(run("--------+++", late_streak), "calm") == Duration(11, True)
+
+
+def test_a_measurement_that_failed_is_passed_over() -> None:
+    between = [measured(0, 1), measured(1, 9, 2), measured(2, 0, 4, failed=3), measured(3, 9, 5)]
+    assert sessions_to_converge(run("--+++", between), "calm") == Duration(5, True)
+    (found,) = outcomes([run("--+++", [*between, measured(4, 0, 5, failed=1)])])
+    assert found.passed_after.value == pytest.approx(0.9)
+    assert found.failures.measurements == 2
+    assert [point.updates for point in found.curve] == [0, 1, 3]
 
 
 def test_a_joint_run_counts_each_personas_own_sessions() -> None:
@@ -59,17 +81,18 @@ def test_a_joint_run_counts_each_personas_own_sessions() -> None:
         sessions=tuple(sessions),
         measurements=(
             replace(measured(0, 0), personas=first, divergence=None),
-            replace(measured(1, 9, sessions=4), personas=both, divergence=None),
+            replace(measured(1, 9, sessions=2), personas=both, divergence=None),
+            replace(measured(2, 9, sessions=4), personas=both, divergence=None),
         ),
     )
-    assert sessions_to_converge(joint, "calm") == Duration(3, True)
+    assert sessions_to_converge(joint, "calm") == Duration(4, True)
     assert sessions_to_converge(joint, "loud") == Duration(4, False)
     calm, loud = outcomes([joint])
     assert (calm.subject.title, loud.subject.title) == ("calm (joint)", "loud (joint)")
     assert calm.divergence is None
 
 
-LEARNT = [measured(0, 1, right=4), measured(1, 8, sessions=3, right=5)]
+LEARNT = [measured(0, 1, right=4), *(measured(n, 8, sessions=0, right=5) for n in (1, 2))]
 IN_VAIN = [measured(0, 3, right=6), measured(1, 4, sessions=4, right=5)]
 
 
@@ -78,17 +101,51 @@ def test_an_outcome_is_a_mean_over_seeds_up_to_the_common_horizon() -> None:
     never = run("-" * 8, IN_VAIN, seed=1)
     other = run("-" * 6, IN_VAIN, method="opd", seed=0)
     binary, opd = outcomes([quick, never, other])
-    assert (binary.method, binary.seeds, binary.converged) == ("binary", (0, 1), 1)
+    assert (binary.method, binary.seeds, binary.converged) == ("binary", (0, 1), (0,))
     assert binary.horizon == opd.horizon == 6, "the shortest wait in vain of any method"
     assert binary.restricted_sessions == (3, 6)
-    assert binary.sessions == Estimate(4.5, 3.0, 6.0)
+    assert binary.sessions == Estimate(4.5, None, None)
     assert binary.passed_before.value == pytest.approx(0.2)
     assert binary.passed_after.value == binary.passed_best.value == pytest.approx(0.6)
     assert binary.right_before is not None
     assert binary.right_before.value == pytest.approx(0.5)
     assert binary.divergence is not None
-    assert binary.divergence.value == pytest.approx(0.01)
+    assert binary.divergence.value == pytest.approx(0.015)
     assert opd.sessions == Estimate(6.0, None, None)
+
+
+def test_a_run_that_the_time_ended_sets_no_horizon_and_is_left_out() -> None:
+    slow = run("--", IN_VAIN, seed=1, ended=Ended.TIME)
+    lucky = run("+++", LEARNT, seed=2, ended=Ended.TIME)
+    whole = run("-" * 20, IN_VAIN, seed=0, ended=Ended.SESSIONS)
+    (found,) = outcomes([slow, lucky, whole])
+    assert (found.seeds, found.timed, found.horizon) == ((0,), (0,), 20)
+    assert found.restricted_sessions == (20,)
+    assert [one.seed for one in found.left_out] == [1, 2]
+    assert found.left_out[0].reason == "the time was over after 2 sessions, and 20 are compared"
+    assert found.passed_after.value == pytest.approx(0.4), "nor is it an end to average"
+
+
+def test_runs_cut_short_by_time_alone_have_no_sessions_to_converge() -> None:
+    (found,) = outcomes([run("--", IN_VAIN, ended=Ended.TIME)])
+    assert (found.timed, found.sessions, found.horizon) == ((), None, 20)
+    assert found.passed_before.value == pytest.approx(0.3), "the start is told all the same"
+
+
+def test_a_personas_horizon_in_a_joint_run_is_its_share_of_the_sessions() -> None:
+    first = measured(0, 0).personas | measured(0, 0, persona="loud").personas
+    joint = replace(
+        run("-" * 4, ended=Ended.TIME),
+        personas=("calm", "loud"),
+        measurements=(replace(measured(0, 0), personas=first),),
+    )
+    assert {one.horizon for one in outcomes([joint])} == {10}
+
+
+def test_where_neither_converged_there_is_no_ratio() -> None:
+    vain = [run("-" * 20, IN_VAIN, method=method) for method in ("binary", "opd")]
+    (compared,) = comparisons(outcomes(vain), reference="binary")
+    assert (compared.ratio, compared.horizon) == (None, 20)
 
 
 def test_tasks_without_answers_have_no_share_of_right_ones() -> None:

@@ -55,20 +55,20 @@ def refused(text: str) -> str:
 
 def test_a_file_makes_a_person_with_rule_and_words() -> None:
     persona = parse()
-    assert persona.faults_of(TASK.text, GOOD, "stop") == ()
-    assert persona.faults_of(TASK.text, GOOD.replace(".", "!"), "stop") == ("loud",)
+    assert persona.faults_of(TASK, GOOD, "stop") == ()
+    assert persona.faults_of(TASK, GOOD.replace(".", "!"), "stop") == ("loud",)
     assert "Please whisper, number" in persona.speak(3).react(TASK, ["loud"])
 
 
 def test_the_most_bothering_fault_comes_first() -> None:
     persona = parse()
     long_and_loud = " ".join(f"tomato{number} balcony" for number in range(40))
-    faults = persona.faults_of(TASK.text, f"Tomatoes! {long_and_loud}", "length")
+    faults = persona.faults_of(TASK, f"Tomatoes! {long_and_loud}", "length")
     assert faults == ("broken", "loud", "too_long", "cut")
 
 
 def test_an_empty_answer_is_only_empty() -> None:
-    assert parse().faults_of(TASK.text, "\n", "stop") == ("empty",)
+    assert parse().faults_of(TASK, "\n", "stop") == ("empty",)
 
 
 def test_a_task_is_put_in_one_of_the_persons_ways() -> None:

@@ -6,12 +6,17 @@ import asyncio
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from fake_gateway import GOOD, Asked, FakeGateway
+import pytest
+
+from fake_gateway import Asked, FakeGateway
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.personas.persona import Persona, load_persona
 from rejoinder.evaluation.personas.sessions import Population
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import Scripted
+
+from .kit import on_topic
 
 PERSONA = replace(load_persona("no-lists"), turns=3)
 SETTINGS = BenchmarkSettings(sessions=12, people=3)
@@ -50,7 +55,7 @@ def listed(_: Asked) -> str:
 
 
 async def test_a_content_person_says_so_and_leaves_after_one_answer(gateway: FakeGateway) -> None:
-    gateway.answer = lambda asked: GOOD.format(topic=first_of(asked).rstrip("?"))
+    gateway.answer = lambda asked: on_topic(first_of(asked))
     population = await talk(gateway)
     assert [record.number for record in population.records] == list(range(1, 13))
     content = [record for record in population.records if record.content]
@@ -78,7 +83,7 @@ async def test_an_answer_that_follows_the_reaction_ends_the_session(gateway: Fak
     def mend(asked: Asked) -> str:
         if len(asked.body["messages"]) == 1:
             return listed(asked)
-        return GOOD.format(topic=first_of(asked).rstrip("?"))
+        return on_topic(first_of(asked))
 
     gateway.answer = mend
     population = await talk(gateway)
@@ -148,7 +153,23 @@ async def test_stopped_people_still_send_their_last_reaction(gateway: FakeGatewa
     assert len(population.attempts) == sum(len(one) - 1 for one in by_session(gateway))
 
 
-async def test_a_session_without_any_answer_is_lost_and_counted(gateway: FakeGateway) -> None:
+async def test_a_lost_session_is_begun_again(gateway: FakeGateway) -> None:
+    def break_twice(asked: Asked) -> str:
+        if len(gateway.asked) <= 2:
+            raise ConnectionResetError
+        return listed(asked)
+
+    gateway.answer = break_twice
+    population = await talk(gateway, replace(SETTINGS, sessions=4, people=2))
+    assert population.lost == 2
+    assert [record.number for record in population.records] == [1, 2, 3, 4]
+    assert population.begun == 4
+
+
+async def test_nobody_goes_on_for_ever_while_nothing_is_answered(gateway: FakeGateway) -> None:
     gateway.status = 500
-    population = await talk(gateway, replace(SETTINGS, sessions=2, people=2))
-    assert (population.lost, population.records) == (2, [])
+    async with ChatClient(gateway.url) as client:
+        population = Population(client, (PERSONA,), Scripted, SETTINGS, 1, never_wait, 0.0)
+        with pytest.raises(RejoinderError, match=r"no request was answered .*status 500"):
+            await asyncio.wait_for(population.talk(), 30)
+    assert population.records == []

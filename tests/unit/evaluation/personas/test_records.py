@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.personas.records import read_run, read_runs, run_path, write_run
+from rejoinder.evaluation.personas.records import cut_path, read_run, read_runs, run_path, write_run
 
 from .kit import measured, run
 
@@ -48,3 +48,15 @@ def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(RejoinderError, match="format 2"):
         read_run(path)
+
+
+def test_a_run_without_a_whole_start_is_refused(tmp_path: Path) -> None:
+    path = run_path(tmp_path, ["calm"], "binary", 0)
+    write_run(run(measurements=[measured(0, 0, failed=3), measured(1, 5)]), path)
+    with pytest.raises(RejoinderError, match="no whole measurement of its start"):
+        read_run(path)
+
+
+def test_the_file_of_a_run_that_goes_on_is_not_among_the_finished(tmp_path: Path) -> None:
+    write_run(RECORD, cut_path(run_path(tmp_path, ["calm"], "binary", 0)))
+    assert read_runs(tmp_path) == []

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import itertools
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from fake_gateway import GOOD, Asked, FakeGateway
+import pytest
+
+from fake_gateway import Asked, FakeGateway
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.personas.learner import Learner, RunningGateway
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.records import Ended, RunRecord
-from rejoinder.evaluation.personas.run import RunSpec, run_once
+from rejoinder.evaluation.personas.run import MEASURE_TRIES, RunSpec, run_once
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import Scripted
 from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.statistics import Share
 from rejoinder.evaluation.watch import Judged, Progress
+
+from .kit import on_topic
 
 PERSONA = load_persona("no-lists")
 SETTINGS = BenchmarkSettings(sessions=40, updates=3, heldout=4, people=2)
@@ -64,7 +70,7 @@ def answer_by_version(gateway: FakeGateway) -> None:
         model = asked.body.get("model")
         version = int(model.partition("@")[2]) if model else gateway.version
         first = asked.body["messages"][0]["content"]
-        return GOOD.format(topic=first.rstrip("?")) if version >= 2 else "1. Eat\n2. Sleep"
+        return on_topic(first) if version >= 2 else "1. Eat\n2. Sleep"
 
     gateway.answer = answer
 
@@ -73,11 +79,12 @@ async def run(
     gateway: FakeGateway,
     settings: BenchmarkSettings = SETTINGS,
     learner_of: Callable[[ChatClient], Learner] | None = None,
+    on_measured: Callable[[RunRecord], None] = lambda _: None,
 ) -> RunRecord:
     spec = RunSpec("binary", (PERSONA,), 3, settings, {"algorithm": "binary"})
     async with ChatClient(gateway.url) as client:
         learner = learner_of(client) if learner_of else FakeLearner(gateway)
-        running = run_once(spec, client, learner, Scripted, Silent(), poll_s=0.005)
+        running = run_once(spec, client, learner, Scripted, Silent(), 0.005, on_measured)
         return await asyncio.wait_for(running, 30)
 
 
@@ -171,10 +178,55 @@ async def test_of_a_running_gateway_only_the_live_version_is_asked(gateway: Fake
     assert models == {"default"}
 
 
-async def test_failed_requests_are_told(gateway: FakeGateway) -> None:
+async def test_a_start_that_cannot_be_measured_ends_the_run(gateway: FakeGateway) -> None:
     gateway.status = 500
-    record = await run(gateway, replace(SETTINGS, heldout=2, sessions=2))
-    assert record.measurements[0].personas["no-lists"].failed == 2
-    assert record.measurements[0].personas["no-lists"].passed == Share(0, 2)
-    assert record.failed_requests == record.requests > 0
-    assert "500" in record.failures[0]
+    with pytest.raises(RejoinderError, match=r"the start could not be measured: .*500"):
+        await run(gateway, replace(SETTINGS, heldout=2, sessions=2))
+    assert len(gateway.asked) == 2 * MEASURE_TRIES
+
+
+async def test_what_failed_is_asked_again_and_nothing_else(gateway: FakeGateway) -> None:
+    failing = Failing(gateway, at={1, 3})
+    record = await run(gateway, replace(SETTINGS, sessions=2), lambda _: failing)
+    first = record.measurements[0]
+    assert first.complete
+    assert first.personas["no-lists"].passed.of == 4
+    assert record.failed_requests == 2
+    sides = [one for one in gateway.asked if one.headers["X-Turn-Type"] == "side"]
+    assert len(sides) == len(record.measurements) * 4 + 2
+
+
+async def test_a_measurement_that_keeps_failing_counts_for_nothing(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    second = range(4, 4 + 4 * MEASURE_TRIES)
+    settings = replace(SETTINGS, sessions=200, updates=9)
+    record = await run(gateway, settings, lambda _: Failing(gateway, at=second))
+    marked = [number for number, one in enumerate(record.measurements) if not one.complete]
+    assert marked == [1]
+    assert record.measured[-1].version == record.updates, "the run has gone on"
+    rates = record.measurements[1].personas["no-lists"]
+    assert (rates.passed, rates.failed) == (Share(0, 0), 4)
+
+
+async def test_the_record_so_far_is_there_after_each_measurement(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    kept: list[RunRecord] = []
+    record = await run(gateway, on_measured=kept.append)
+    assert [len(one.measurements) for one in kept] == list(range(1, len(record.measurements) + 1))
+    assert {one.ended for one in kept} == {Ended.CUT}
+    assert kept[-1].measurements == record.measurements
+
+
+class Failing(FakeLearner):
+    """The held-out requests with these numbers break off."""
+
+    def __init__(self, gateway: FakeGateway, at: Collection[int]) -> None:
+        super().__init__(gateway)
+        scripted, asks = gateway.answer, itertools.count()
+
+        def answer(asked: Asked) -> str:
+            if asked.headers["X-Turn-Type"] == "side" and next(asks) in at:
+                raise ConnectionResetError
+            return scripted(asked)
+
+        gateway.answer = answer

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import pytest
 
 from rejoinder.evaluation.person import GOODBYE, PLEASED
-from rejoinder.evaluation.personas.persona import MIN_CORES, Persona, load_persona, shipped_personas
+from rejoinder.evaluation.personas.persona import (
+    MIN_CORES,
+    NO_NUMBER,
+    Persona,
+    load_persona,
+    shipped_personas,
+)
 from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.rules import Flaw
 from rejoinder.evaluation.tasks import Task
@@ -61,9 +68,10 @@ OTHER_TOPIC = (
 )
 
 
-def by_name(name: str) -> tuple[Persona, str, str]:
+def by_name(name: str) -> tuple[Persona, Task, str]:
     question, answer = GOOD[name]
-    return load_persona(name), question, answer
+    result = Decimal(9) if question == APPLES else None
+    return load_persona(name), Task(question, "gardening", result), answer
 
 
 def test_there_are_at_least_eight_and_every_one_has_an_example() -> None:
@@ -101,13 +109,42 @@ def test_a_repeated_answer_never_passes(name: str) -> None:
 @pytest.mark.parametrize("name", GOOD)
 def test_an_echo_of_the_question_never_passes(name: str) -> None:
     persona, question, _ = by_name(name)
-    assert Flaw.ECHO in persona.faults_of(question, f"Hello. {question} Good luck.", "stop")
+    assert Flaw.ECHO in persona.faults_of(question, f"Hello. {question.text} Good luck.", "stop")
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_an_answer_to_something_else_never_passes(name: str) -> None:
     persona, question, _ = by_name(name)
     assert Flaw.OFF_TOPIC in persona.faults_of(question, OTHER_TOPIC, "stop")
+
+
+BOILERPLATE = (
+    "{task}, so take your time, ask a friend and follow good advice.",
+    "{task}, and I do not know the total number.",
+    "{task}, and I do not know the total number. It is something that children do not enjoy.",
+    "Hello. {task}, so take your time, ask a friend and follow good advice. Good luck.",
+    "{task}. Make sure that you have a good knife in the house.",
+)
+
+
+@pytest.mark.parametrize("persona", PERSONAS, ids=lambda persona: persona.name)
+def test_the_question_with_boilerplate_passes_for_no_task_at_all(persona: Persona) -> None:
+    tasks = [task for split in Split for task in persona.load_tasks(split)]
+    passed = [
+        answer
+        for task in tasks
+        for text in BOILERPLATE
+        if not persona.faults_of(task, answer := text.format(task=task.text.rstrip("?.")), "stop")
+    ]
+    assert passed == []
+
+
+@pytest.mark.parametrize("name", ["student", "teacher", "teaching-assistant"])
+def test_a_problem_without_a_result_never_passes(name: str) -> None:
+    persona, task, answer = by_name(name)
+    for number in ("9 apples", "on 9"):
+        answer = answer.replace(number, number.replace("9", "few"))
+    assert NO_NUMBER in persona.faults_of(task, answer, "stop")
 
 
 @pytest.mark.parametrize(
