@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rejoinder.algorithms.base import Algorithm, TokenSignal
-from rejoinder.algorithms.broadcast import advantages, clear_score, over_tokens
+from rejoinder.algorithms.broadcast import advantages, clear_score, over_answer
 from rejoinder.config import Baseline, TrainerConfig
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
@@ -36,14 +34,9 @@ class Binary:
     def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
         """Broadcast each verdict over its answer; samples without one have no signal."""
         return [
-            None if advantage is None else _signal(sample, advantage)
+            None if advantage is None else over_answer(sample, advantage)
             for sample, advantage in zip(samples, advantages(samples, self._baseline), strict=True)
         ]
-
-
-def _signal(sample: TrainSample, advantage: float) -> TokenSignal:
-    tokens = over_tokens(sample, advantage)
-    return TokenSignal(tokens, np.ones(len(tokens), dtype=np.bool_))
 
 
 def build(config: TrainerConfig) -> Algorithm:

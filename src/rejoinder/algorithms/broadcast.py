@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rejoinder.algorithms.base import FloatArray
+from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import Baseline
 from rejoinder.journal.base import TrainSample
 from rejoinder.types import Judgement
@@ -40,6 +40,11 @@ def advantages(samples: Sequence[TrainSample], baseline: Baseline) -> list[float
     ]
 
 
-def over_tokens(sample: TrainSample, advantage: float) -> FloatArray:
-    """Return [T] the same advantage for each token of the answer."""
-    return np.full(len(sample.answer_ids), advantage, dtype=np.float32)
+def over_answer(sample: TrainSample, advantage: float, hint_weight: float = 0.0) -> TokenSignal:
+    """Return a signal of [T] tokens that all learn and have the same advantage."""
+    tokens = len(sample.answer_ids)
+    return TokenSignal(
+        advantages=np.full(tokens, advantage, dtype=np.float32),
+        mask=np.ones(tokens, dtype=np.bool_),
+        hint_weight=hint_weight,
+    )

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rejoinder.algorithms.base import Algorithm, TokenSignal
-from rejoinder.algorithms.broadcast import advantages, clear_score, over_tokens
+from rejoinder.algorithms.broadcast import advantages, clear_score, over_answer
 from rejoinder.config import TrainerConfig
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
@@ -46,9 +44,8 @@ class Combine:
     def _signal(self, sample: TrainSample, advantage: float | None) -> TokenSignal | None:
         if not sample.answer_ids or (advantage is None and not sample.hints):
             return None
-        tokens = over_tokens(sample, self._config.verdict_weight * (advantage or 0.0))
         weight = self._config.hint_weight if sample.hints else 0.0
-        return TokenSignal(tokens, np.ones(len(tokens), dtype=np.bool_), weight)
+        return over_answer(sample, self._config.verdict_weight * (advantage or 0.0), weight)
 
 
 def build(config: TrainerConfig) -> Algorithm:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rejoinder.algorithms.base import Algorithm, TokenSignal
-from rejoinder.algorithms.broadcast import over_tokens
+from rejoinder.algorithms.broadcast import over_answer
 from rejoinder.config import TrainerConfig
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
@@ -38,13 +36,10 @@ class Opd:
 
     def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
         """Leave each hinted answer to the teacher; samples without a hint have no signal."""
-        return [self._signal(sample) for sample in samples]
-
-    def _signal(self, sample: TrainSample) -> TokenSignal | None:
-        if not (sample.hints and sample.answer_ids):
-            return None
-        nothing = over_tokens(sample, 0.0)
-        return TokenSignal(nothing, np.ones(len(nothing), dtype=np.bool_), self._weight)
+        return [
+            over_answer(sample, 0.0, self._weight) if sample.hints and sample.answer_ids else None
+            for sample in samples
+        ]
 
 
 def build(config: TrainerConfig) -> Algorithm:

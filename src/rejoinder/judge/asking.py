@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rejoinder.config import LlmVotesConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.judge.completion import Completer, Completion, PromptTooLong
+from rejoinder.judge.prompts import judge_messages
 from rejoinder.types import Json, Message
 
 _FEWEST_CHARS = 1000
@@ -29,6 +30,30 @@ class Prompts:
             if budget not in self._made:
                 self._made[budget] = await asyncio.to_thread(self._build, budget)
             return self._made[budget]
+
+
+def conversation_prompts(
+    config: LlmVotesConfig,
+    completer: Completer,
+    system: str,
+    context: Sequence[Message],
+    answer: Message,
+    next_state: Sequence[Message],
+) -> Prompts:
+    """Return the prompts that show a model one turn and what came after it; see ``Judge.judge``."""
+
+    def build(budget: int) -> list[Message]:
+        return judge_messages(
+            context,
+            answer,
+            next_state,
+            context_messages=config.context_messages,
+            max_chars=budget,
+            special_tokens=completer.special_tokens,
+            system=system,
+        )
+
+    return Prompts(build)
 
 
 async def ask(completer: Completer, prompts: Prompts, budget: int) -> Completion:

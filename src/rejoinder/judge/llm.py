@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from rejoinder.config import LlmJudgeConfig
 from rejoinder.errors import ConfigError, JudgeError
-from rejoinder.judge.asking import Prompts, ask, build_completer
+from rejoinder.judge.asking import Prompts, ask, build_completer, conversation_prompts
 from rejoinder.judge.base import JudgeSetting, fingerprint_of
 from rejoinder.judge.completion import CallFailed, Completer
 from rejoinder.judge.parsing import parse_vote
-from rejoinder.judge.prompts import RESPONSE_FORMAT, SYSTEM, judge_messages
+from rejoinder.judge.prompts import RESPONSE_FORMAT, SYSTEM
 from rejoinder.judge.transcript import FORM
 from rejoinder.judge.voting import failed_vote, verdict
 from rejoinder.types import Judgement, Message, Vote
@@ -62,17 +62,9 @@ class LlmJudge:
     def _prompts(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
     ) -> Prompts:
-        def build(budget: int) -> list[Message]:
-            return judge_messages(
-                context,
-                answer,
-                next_state,
-                context_messages=self._config.context_messages,
-                max_chars=budget,
-                special_tokens=self._completer.special_tokens,
-            )
-
-        return Prompts(build)
+        return conversation_prompts(
+            self._config, self._completer, SYSTEM, context, answer, next_state
+        )
 
     async def _vote(self, prompts: Prompts) -> Vote:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 from collections.abc import Sequence
@@ -52,20 +53,18 @@ async def _run(config: Config, journal: SqlJournal) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     engine = connect_engine(config)
     setting, rule = judge_setting(config, engine), build_algorithm(config.trainer)
-    judge = build_judge(setting)
     refuse_missing_hints(rule, config)
-    hints = build_hint_judge(setting, config.hints) if rule.needs_hints else None
-    judges = (judge,) if hints is None else (judge, hints)
-    used = (config.judge,) if hints is None else (config.judge, config.hints)
-    loop = JudgeLoop(journal, judge, rule, judging_limits(config), external_places(*used), hints)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(engine.close)
+        judge, hints = build_judge(setting), build_hint_judge(setting, config.hints)
+        judges = (judge,) if hints is None else (judge, hints)
+        for one in judges:
+            stack.push_async_callback(one.close)
+        external = external_places(config.judge, config.hints)
+        loop = JudgeLoop(journal, judge, rule, judging_limits(config), external, hints)
         await _until_ready(judges, loop, stop)
         if not stop.is_set():
             await loop.run(stop)
-    finally:
-        for one in judges:
-            await one.close()
-        await engine.close()
 
 
 def judging_limits(config: Config) -> LoopLimits:

@@ -76,7 +76,7 @@ async def test_regression_the_votes_of_a_judgement_share_one_prompt(monkeypatch)
         built.append(limits["max_chars"])
         return judge_messages(*turn, **limits)
 
-    monkeypatch.setattr("rejoinder.judge.llm.judge_messages", build)
+    monkeypatch.setattr("rejoinder.judge.asking.judge_messages", build)
     assert (await judged(*[PromptTooLong("x")] * 3, GOOD, GOOD, GOOD)).score == 1
     assert built == [24_000, 12_000]
 

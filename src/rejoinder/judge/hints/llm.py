@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rejoinder.config import LlmHintsConfig
 from rejoinder.errors import JudgeError
-from rejoinder.judge.asking import Prompts, ask
+from rejoinder.judge.asking import Prompts, ask, conversation_prompts
 from rejoinder.judge.base import fingerprint_of
 from rejoinder.judge.completion import CallFailed, Completer
 from rejoinder.judge.hints.base import HintFate, Hinting
@@ -17,7 +17,6 @@ from rejoinder.judge.hints.leak import copied_run, known_before, leaked_words
 from rejoinder.judge.hints.parsing import HintVote, failed_hint_vote, parse_hint_vote
 from rejoinder.judge.hints.prompts import RESPONSE_FORMAT, SYSTEM
 from rejoinder.judge.hints.words import manner_stems, plain_stems, sentences_of, words_of
-from rejoinder.judge.prompts import judge_messages
 from rejoinder.judge.transcript import FORM
 from rejoinder.types import Message
 
@@ -76,18 +75,9 @@ class LlmHintJudge:
     def _prompts(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
     ) -> Prompts:
-        def build(budget: int) -> list[Message]:
-            return judge_messages(
-                context,
-                answer,
-                next_state,
-                context_messages=self._config.context_messages,
-                max_chars=budget,
-                special_tokens=self._completer.special_tokens,
-                system=SYSTEM,
-            )
-
-        return Prompts(build)
+        return conversation_prompts(
+            self._config, self._completer, SYSTEM, context, answer, next_state
+        )
 
     async def _vote(self, prompts: Prompts) -> HintVote:
         try:
