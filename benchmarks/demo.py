@@ -20,7 +20,7 @@ from rejoinder.evaluation.settings import DEFAULT, DemoSettings
 from rejoinder.evaluation.statistics import Share
 
 GOAL = 0.9
-UPDATES = 16
+UPDATES = 12
 """More than the short demonstration makes: what the method reaches, not what fits in minutes."""
 
 

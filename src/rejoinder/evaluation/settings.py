@@ -23,7 +23,7 @@ from rejoinder.evaluation.rules import DEFAULT_LIMITS, Limits
 class DemoSettings:
     """What is asked, how it is sampled, how it trains, and when it ends."""
 
-    updates: int = 12
+    updates: int = 6
     """Policy versions after which the people stop."""
     learning_s: float = 480.0
     """The people stop then at the latest, whatever the updates."""
@@ -32,8 +32,9 @@ class DemoSettings:
     """Measure each such version afterwards too; 0: only before and after."""
     people: int = 8
     """Who talk at the same time."""
-    questions_per_session: tuple[float, ...] = (0.6, 0.25, 0.15)
-    """Shares of sessions with one, two, three questions."""
+    questions_per_session: tuple[float, ...] = (0.8, 0.15, 0.05)
+    """Shares of sessions with one, two, three questions. Later questions of a session teach less of
+    what is measured, first answers: the wish is not said again."""
     system: str = ""
     """The assistant's system prompt; empty: none."""
     wishes: tuple[str, ...] = ("Please answer in one short paragraph.",)
@@ -46,13 +47,15 @@ class DemoSettings:
     """Room for the longest answer that satisfies. With less, answers that are only a little long
     are cut, and whether one is depends on chance more than on what the model has learnt."""
     measure_at_once: int = 16
-    batch_size: int = 16
+    batch_size: int = 32
+    """Of 32 answers some five displease. With 16 a step has too few to tell the habit from chance:
+    its direction is mostly noise, and on some seeds answers drift in length."""
     learning_rate: float = 4e-5
     """It falls in a line, so that the last updates settle what was learnt."""
     warmup_steps: int = 3
     """The first updates are small: moments of few samples would make them mere signs of noise."""
-    share_of_schedule: float = 0.7
-    """How much of the line from the learning rate to zero the updates take."""
+    share_of_schedule: float = 0.75
+    """The updates made are this part of those after which the learning rate is zero."""
     baseline: Baseline = "leave_one_out"
     """Most answers please from the start. Without a baseline the praise of all of them outweighs
     what sets them apart, and the length of answers drifts from update to update."""
@@ -84,7 +87,9 @@ class DemoSettings:
                 learning_rate=self.learning_rate,
                 schedule="linear",
                 warmup_steps=self.warmup_steps,
-                schedule_steps=self.warmup_steps + round(self.updates / self.share_of_schedule),
+                schedule_steps=max(
+                    self.warmup_steps + 1, round(self.updates / self.share_of_schedule)
+                ),
                 baseline=self.baseline,
                 betas=self.betas,
                 weight_decay=self.weight_decay,
