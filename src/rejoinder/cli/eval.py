@@ -60,6 +60,14 @@ def personas(
         int, typer.Option(min=1, help="Held-out tasks per persona and measurement.")
     ] = 48,
     measure_every: Annotated[int, typer.Option(min=1, help="Updates between measurements.")] = 1,
+    packed: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Make so many runs at one time, side by side on one GPU (default: one by one, "
+            "each with a whole system).",
+        ),
+    ] = 0,
     output: Annotated[
         Path, typer.Option(help="Folder of results; runs found there are not made again.")
     ] = Path("rejoinder-personas"),
@@ -138,6 +146,7 @@ def personas(
             else Endpoint(person_url, _secret(person_key_env), person_model)
         ),
         external_voice=allow_external,
+        packed=packed,
     )
     leave_on_sigterm()
     if run_benchmark(base, plan, output=output, keep=keep)["failed_runs"]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -69,6 +69,17 @@ class Reply:
 
 class RequestFailed(Exception):
     """A request was refused, broke off, or ended without its end marks."""
+
+
+class Asker(Protocol):
+    """Whoever answers requests and counts those that fail."""
+
+    requests: int
+    failures: list[str]
+
+    async def ask(self, messages: ChatMessages, ask: Ask) -> Reply:
+        """See ``ChatClient.ask``."""
+        ...
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rejoinder.evaluation.client import Ask, ChatClient, ChatMessages, Reply, RequestFailed
+from rejoinder.evaluation.client import Ask, Asker, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.questions import Question, Split, load_questions
 from rejoinder.evaluation.sessions import Exchange, judge_by_rule, opening, with_wish
 from rejoinder.evaluation.settings import DemoSettings
@@ -48,7 +48,7 @@ def heldout_questions(count: int, seed: int) -> list[Question]:
 
 
 async def ask_all(
-    client: ChatClient,
+    client: Asker,
     asks: Sequence[tuple[ChatMessages, Ask]],
     at_once: int,
     on_answer: Callable[[], None] = lambda: None,
@@ -69,7 +69,7 @@ async def ask_all(
 
 
 async def measure(
-    client: ChatClient,
+    client: Asker,
     model: str,
     version: int,
     questions: Sequence[Question],

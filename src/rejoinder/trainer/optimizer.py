@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
 
-_EPS = 1e-8
+EPS = 1e-8
+"""Of Adam."""
 
 
 def learning_rate(config: TrainerConfig, step: int) -> float:
@@ -60,7 +61,7 @@ class Optimizer:
             [group for group in groups if group["params"]],
             lr=config.learning_rate,
             betas=config.betas,
-            eps=_EPS,
+            eps=EPS,
             fused=True,
         )
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.text import Text
 from rejoinder.config import Config
 from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import ConfigError, RejoinderError
-from rejoinder.evaluation.client import ChatClient
+from rejoinder.evaluation.client import Asker, ChatClient
 from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.personas.described import (
     Described,
@@ -36,16 +37,20 @@ from rejoinder.evaluation.personas.records import (
     write_run,
 )
 from rejoinder.evaluation.personas.report import FailedRun, show_runs
-from rejoinder.evaluation.personas.run import RunSpec, run_once
+from rejoinder.evaluation.personas.run import POLL_S, RunSpec, run_once
 from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings, system_config
 from rejoinder.evaluation.personas.speakers import PlayedBy, Scripted, SpeakerOf
-from rejoinder.evaluation.progress import Snapshot, Watcher
+from rejoinder.evaluation.progress import Snapshot, Together, Watcher
 from rejoinder.evaluation.system import with_system
 from rejoinder.evaluation.watch import JournalView
 from rejoinder.launch.checks import refuse_faults
 from rejoinder.launch.system import LocalSystem
 from rejoinder.net import is_local
 from rejoinder.types import Json
+
+if TYPE_CHECKING:  # PyTorch takes seconds to import, and runs one by one do not need it here
+    from rejoinder.evaluation.pack.pack import Work
+    from rejoinder.evaluation.pack.seat import Seat
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -96,6 +101,9 @@ class Plan:
     """A model that plays the people; None: phrasebooks speak."""
     external_voice: bool = False
     """Whether ``voice`` may be off this machine, where conversations go then."""
+    packed: int = 0
+    """Runs made at one time, side by side on one device; 0: one by one, each with a whole system
+    of its own."""
 
     def check(self) -> None:
         """Refuse what cannot work, before anything is started.
@@ -113,6 +121,11 @@ class Plan:
             raise ConfigError("a label names one method: give one algorithm with it")
         if self.label is not None and not _LABEL.fullmatch(self.label):
             raise ConfigError(f"the label {self.label!r} names files: use letters, digits, - and _")
+        if self.packed and (self.gateway is not None or self.voice is not None):
+            raise ConfigError(
+                "packed runs are made inside this process: leave out the running gateway and the "
+                "model that plays the people"
+            )
         if self.gateway is not None:
             self._check_gateway(self.gateway)
         if self.voice is not None:
@@ -177,7 +190,10 @@ def run_benchmark(
         job.refuse_faults()
     made = [_described(run, output) for run in read_runs(output)]
     require_agreement([*made, *(job.described for job in jobs)])
-    failed = _make_runs(jobs, keep, console)
+    if plan.packed:
+        failed = _make_packs(jobs, plan.packed, console)
+    else:
+        failed = _make_runs(jobs, keep, console)
     runs = read_runs(output)
     if not runs:
         raise RejoinderError(f"no run came to its end: {failed[-1].reason}")
@@ -206,6 +222,34 @@ def _make_runs(jobs: Sequence[_Job], keep: Path | None, console: Console) -> lis
         else:
             cut_path(job.path).unlink(missing_ok=True)
     return failed
+
+
+def _make_packs(jobs: Sequence[_Job], size: int, console: Console) -> list[FailedRun]:
+    """Make those that are missing, ``size`` at a time, and return those that failed."""
+    missing = [job for job in jobs if not job.is_finished]
+    console.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs finished before")
+    failed: list[FailedRun] = []
+    for start in range(0, len(missing), size):
+        members = missing[start : start + size]
+        console.print(f"runs {start + 1} to {start + len(members)} of {len(missing)}")
+        with LiveView(console) as view:
+            found = asyncio.run(_run_pack(members, view))
+        for job, record in zip(members, found, strict=True):
+            if isinstance(record, RejoinderError):
+                failed.append(job.failed(str(record)))
+                console.print(Text(f"{job.name} has failed: {record}"), soft_wrap=True)
+            else:
+                write_run(record, job.path)
+                cut_path(job.path).unlink(missing_ok=True)
+    return failed
+
+
+async def _run_pack(jobs: Sequence[_Job], watcher: Watcher) -> list[RunRecord | RejoinderError]:
+    from rejoinder.evaluation.pack.pack import Pack
+
+    together = Together(watcher, len(jobs))
+    pack = Pack([job.config(Path()) for job in jobs])
+    return await pack.run([job.run_packed(together) for job in jobs])
 
 
 def _described(run: RunRecord, folder: Path) -> Described:
@@ -252,9 +296,14 @@ class _Job:
     def refuse_faults(self) -> None:
         """Refuse what cannot learn before anything is started."""
         if self._plan.gateway is None:
-            refuse_faults(self._config(Path()))
+            refuse_faults(self.config(Path()))
+        if self._plan.packed:
+            from rejoinder.evaluation.pack.pack import refuse_unpackable
 
-    def _config(self, home: Path) -> Config:
+            refuse_unpackable(self.config(Path()))
+
+    def config(self, home: Path) -> Config:
+        """Return the configuration of the run's own system, with its data in ``home``."""
         return system_config(
             self._base, self._plan.settings, self._algorithm, self._spec.seed, home
         )
@@ -269,6 +318,8 @@ class _Job:
             if learner is None
             else {"gateway": learner.root}
         )
+        if plan.packed:
+            system["packed"] = True
         return describe(personas, plan.settings, voice, system)
 
     async def run(self, home: Path, watcher: Watcher) -> RunRecord:
@@ -288,8 +339,24 @@ class _Job:
                     )
             return replace(record, fallbacks=0 if voice is None else voice.fallbacks)
 
+    def run_packed(self, together: Together) -> Work[RunRecord]:
+        """Return the run as work at a seat of a pack."""
+        from rejoinder.evaluation.pack.pack import POLL_S
+
+        watcher = together.one()
+
+        async def work(seat: Seat) -> RunRecord:
+            return await self._run_once(seat, seat, Scripted, watcher, POLL_S)
+
+        return work
+
     async def _run_once(
-        self, client: ChatClient, learner: Learner, speaker_of: SpeakerOf, watcher: Watcher
+        self,
+        client: Asker,
+        learner: Learner,
+        speaker_of: SpeakerOf,
+        watcher: Watcher,
+        poll_s: float = POLL_S,
     ) -> RunRecord:
         unfinished = cut_path(self.path)
         return await run_once(
@@ -298,6 +365,7 @@ class _Job:
             learner,
             speaker_of,
             watcher,
+            poll_s,
             on_measured=lambda record: write_run(record, unfinished),
         )
 
@@ -315,7 +383,7 @@ class _Job:
                 await engine.close()
 
         watcher.show(Snapshot("start", 0, 1))
-        return await with_system(self._config(home), lambda _: None, work)
+        return await with_system(self.config(home), lambda _: None, work)
 
 
 @asynccontextmanager

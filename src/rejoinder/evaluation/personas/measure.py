@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rejoinder.evaluation.client import Ask, ChatClient, Reply
+from rejoinder.evaluation.client import Ask, Asker, Reply
 from rejoinder.evaluation.measure import ask_all, heldout_seed
 from rejoinder.evaluation.personas.copying import template_share
 from rejoinder.evaluation.personas.persona import Persona
@@ -83,7 +83,7 @@ class Answers:
 
 
 async def ask_heldout(
-    client: ChatClient,
+    client: Asker,
     model: str,
     before: Answers,
     settings: BenchmarkSettings,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.client import ChatClient
+from rejoinder.evaluation.client import Asker
 from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
 from rejoinder.evaluation.personas.persona import Persona
@@ -53,7 +53,7 @@ class RunSpec:
 
 async def run_once(
     spec: RunSpec,
-    client: ChatClient,
+    client: Asker,
     learner: Learner,
     speaker_of: SpeakerOf,
     watcher: Watcher,
@@ -83,7 +83,7 @@ class _Run:
     def __init__(
         self,
         spec: RunSpec,
-        client: ChatClient,
+        client: Asker,
         learner: Learner,
         speaker_of: SpeakerOf,
         watcher: Watcher,

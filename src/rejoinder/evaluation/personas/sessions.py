@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.client import Ask, ChatClient, Reply, RequestFailed
+from rejoinder.evaluation.client import Ask, Asker, Reply, RequestFailed
 from rejoinder.evaluation.personas.learner import PATIENCE_S
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import SessionRecord
@@ -73,7 +73,7 @@ class Population:
 
     def __init__(
         self,
-        client: ChatClient,
+        client: Asker,
         personas: Sequence[Persona],
         speaker_of: SpeakerOf,
         settings: BenchmarkSettings,

@@ -1,0 +1,177 @@
+"""Answers of all seats at once, over one cache; every request has its own seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rejoinder.evaluation.pack.stacked import StackedModel, penalty, positions_of, visible
+
+_LOOK_EVERY = 8
+"""Tokens between looks at whether all have ended: a look waits for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One answer to sample."""
+
+    prompt: list[int]
+    """[P] at least one id."""
+    max_tokens: int
+    temperature: float
+    """Above 0."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """An answer."""
+
+    ids: list[int]
+    """With the end token, where one was sampled."""
+    logprobs: list[float]
+    """Of the ids, at the temperature they were sampled with."""
+    ended: bool
+    """By an end token, not by ``max_tokens``."""
+
+
+@torch.inference_mode()
+def decode(
+    model: StackedModel, requests: Sequence[Sequence[Request]], eos_ids: Sequence[int]
+) -> list[list[Sampled]]:
+    """Sample answers to the requests of each seat."""
+    rows = max(map(len, requests))
+    flat = [[*own, *[_NOTHING] * (rows - len(own))] for own in requests]
+    every = [request for own in flat for request in own]
+    longest = max(len(request.prompt) for request in every)
+    limit = max(request.max_tokens for request in every)
+    run = _Run(model, every, rows, longest, limit, eos_ids)
+    run.read_prompts()
+    while run.sample():
+        run.extend()
+    ids, logprobs = run.ids.tolist(), run.logprobs.tolist()
+    ends = frozenset(eos_ids)
+    answers = [
+        _answer(own, values, request, ends)
+        for own, values, request in zip(ids, logprobs, every, strict=True)
+    ]
+    return [answers[seat * rows :][: len(own)] for seat, own in enumerate(requests)]
+
+
+_NOTHING = Request([0], max_tokens=1, temperature=1.0, seed=0)
+"""Fills the rows of seats that have fewer requests than others."""
+
+
+def _answer(
+    ids: list[int], logprobs: list[float], request: Request, ends: frozenset[int]
+) -> Sampled:
+    count = next((at + 1 for at, id_ in enumerate(ids) if id_ in ends), request.max_tokens)
+    count = min(count, request.max_tokens)
+    return Sampled(ids[:count], logprobs[:count], ids[count - 1] in ends)
+
+
+class _Run:
+    """One batch from its prompts to its last token."""
+
+    def __init__(
+        self,
+        model: StackedModel,
+        requests: Sequence[Request],
+        rows: int,
+        longest: int,
+        limit: int,
+        eos_ids: Sequence[int],
+    ) -> None:
+        device, count = model.device, len(requests)
+        self._model, self._rows, self._longest, self._limit = model, rows, longest, limit
+        prompts = torch.zeros(count, longest, dtype=torch.long)
+        mask = torch.zeros(count, longest, dtype=torch.bool)
+        for row, request in enumerate(requests):
+            prompts[row, longest - len(request.prompt) :] = torch.tensor(request.prompt)
+            mask[row, longest - len(request.prompt) :] = True
+        self._prompts, self._mask = prompts.to(device), mask.to(device)
+        self._temperature = torch.tensor([[one.temperature] for one in requests], device=device)
+        self._last = torch.tensor([one.max_tokens for one in requests], device=device)
+        self._uniform = torch.tensor([_uniform(one.seed, limit) for one in requests]).to(device)
+        self._ends = torch.tensor(list(eos_ids), device=device)
+        shape = (model.layers, count, model.kv_heads, longest + limit, model.head_dim)
+        self._keys, self._values = (
+            torch.empty(shape, device=device),
+            torch.empty(shape, device=device),
+        )
+        answered = torch.ones(count, limit, dtype=torch.bool, device=device)
+        self._penalty = penalty(torch.cat((self._mask, answered), 1))
+        self.ids = torch.full((count, limit), eos_ids[0], device=device)
+        self.logprobs = torch.zeros(count, limit, device=device)
+        self._done = torch.zeros(count, dtype=torch.bool, device=device)
+        self._count = 0
+        self._newest = torch.empty(0)
+
+    def read_prompts(self) -> None:
+        """Fill the cache with the prompts and keep the states of their last ids."""
+        model, longest = self._model, self._longest
+        x = model.embed(self._prompts)
+        factors = model.rotary(positions_of(self._mask))
+        seen = visible(self._mask)
+        group = model.heads // model.kv_heads
+        for number in range(model.layers):
+            layer = model.layer(number)
+            queries, keys, values = model.project(x, factors, self._rows, layer)
+            self._keys[number, :, :, :longest] = keys
+            self._values[number, :, :, :longest] = values
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                queries,
+                keys.repeat_interleave(group, 1),
+                values.repeat_interleave(group, 1),
+                attn_mask=seen,
+            )
+            x = model.finish(x, model.join(attended), layer)
+        width = x.shape[-1]
+        self._newest = model.last_norm(x.view(model.seats, self._rows, longest, width)[:, :, -1])
+
+    def sample(self) -> bool:
+        """Draw the next id of every row; return whether any row goes on."""
+        head = self._model.head
+        logits = torch.bmm(self._newest, head.mT).flatten(0, 1) / self._temperature
+        total = logits.logsumexp(-1, keepdim=True)
+        mass = (logits - total).exp_().cumsum_(-1)
+        point = self._uniform[:, self._count, None] * mass[:, -1:]
+        ids = torch.searchsorted(mass, point, right=True).clamp_(max=logits.shape[-1] - 1)
+        own = (logits.gather(-1, ids) - total)[:, 0]
+        at = self._count
+        self.ids[:, at] = torch.where(self._done, self.ids[:, at], ids[:, 0])
+        self.logprobs[:, at] = own
+        self._count += 1
+        self._done |= torch.isin(self.ids[:, at], self._ends) | (self._count >= self._last)
+        looks = self._count % _LOOK_EVERY == 0
+        return self._count < self._limit and not (looks and bool(self._done.all()))
+
+    def extend(self) -> None:
+        """Compute the states of the ids drawn last."""
+        model, column = self._model, self._longest + self._count - 1
+        x = model.embed(self.ids[:, self._count - 1])
+        places = self._mask.sum(-1, keepdim=True) + self._count - 1
+        factors = model.rotary(places)
+        group = model.heads // model.kv_heads
+        count = len(self.ids)
+        bias = self._penalty[..., : column + 1]
+        for number in range(model.layers):
+            layer = model.layer(number)
+            queries, keys, values = model.project(x, factors, self._rows, layer)
+            self._keys[number, :, :, column] = keys[:, :, 0]
+            self._values[number, :, :, column] = values[:, :, 0]
+            grouped = queries.reshape(count, model.kv_heads, group, model.head_dim)
+            scores = grouped @ self._keys[number, :, :, : column + 1].mT
+            weights = (scores * model.head_dim**-0.5 + bias).softmax(-1)
+            attended = weights @ self._values[number, :, :, : column + 1]
+            x = model.finish(x, attended.reshape(model.seats, self._rows, -1), layer)
+        self._newest = model.last_norm(x)
+
+
+def _uniform(seed: int, count: int) -> list[float]:
+    """Return one number for each token: the same seed gives the same, in any company."""
+    rng = random.Random(seed)  # noqa: S311  (sampling)
+    return [rng.random() for _ in range(count)]

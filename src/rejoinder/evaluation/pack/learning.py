@@ -1,0 +1,374 @@
+"""Training steps of several seats at once: the trainer's own losses, signals and rule of Adam.
+
+What the trainer does for one policy (``trainer/torch_backend.py``, ``optimizer.py``), with weights
+stacked. Seats share nothing but matrix products: the gradient of one has no part of another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rejoinder.config import TrainerConfig
+from rejoinder.errors import ConfigError
+from rejoinder.evaluation.pack.stacked import StackedModel
+from rejoinder.models.logprobs import chunked_logprobs
+from rejoinder.trainer.base import SignalledTurn
+from rejoinder.trainer.batching import plan, row_length
+from rejoinder.trainer.distil import candidates
+from rejoinder.trainer.loss_registry import DISTILLING, find_loss
+from rejoinder.trainer.losses import Hinted, Loss, LossInputs
+from rejoinder.trainer.optimizer import EPS, learning_rate
+
+_CHUNK = 128
+"""Positions of a seat whose logits exist at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeatTraining:
+    """How one seat learns."""
+
+    config: TrainerConfig
+    loss: str
+    """Name of the algorithm's loss."""
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if config.lora is not None or config.teacher.weights != "frozen":
+            raise ConfigError(
+                "packed runs train full weights with a frozen teacher: remove trainer.lora and "
+                "trainer.teacher.weights, or make the runs one by one"
+            )
+        if config.loss.entropy_coefficient:
+            raise ConfigError("packed runs know no trainer.loss.entropy_coefficient: set it to 0")
+        if self.loss in DISTILLING and candidates(config.loss.distil).whose != "student":
+            raise ConfigError(
+                "packed runs compare the student's most likely tokens alone: set "
+                "trainer.loss.distil.kind to 'topk' or 'jsd', or make the runs one by one"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Some turns of each seat: S seats, B rows, T ids, M positions that learn."""
+
+    ids: Tensor
+    """[S, B, T]."""
+    mask: Tensor
+    """[S, B, T]."""
+    places: Tensor
+    """[S, M] of a seat's B * T ids, those that predict a token that learns; 0 behind the last."""
+    targets: Tensor
+    """[S, M]."""
+    temperature: Tensor
+    """[S, M]; 1 behind the last."""
+    turns: list[list[SignalledTurn]]
+    """Of each seat, in the order of its rows."""
+
+
+class PackedTrainer:
+    """Weights in training and their optimizer, for all seats."""
+
+    def __init__(
+        self, model: StackedModel, start: StackedModel, seats: Sequence[SeatTraining]
+    ) -> None:
+        """``start`` holds the start weights in one seat: reference and teacher of all."""
+        self._model, self._start, self._seats = model, start, list(seats)
+        self._losses: list[Loss] = [find_loss(one.loss, one.config.algorithm) for one in seats]
+        tops = {candidates(one.config.loss.distil).count for one in seats if one.loss in DISTILLING}
+        if len(tops) > 1:
+            raise ConfigError("packed runs must agree in trainer.loss.distil.top")
+        self._top = tops.pop() if tops else 0
+        self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
+        self._budget = max(one.config.micro_batch_tokens for one in seats)
+        for weight in model.weights.values():
+            weight.requires_grad_()
+        self._adam = _Adam(model.weights, [one.config for one in seats])
+
+    def step(self, turns: Mapping[int, Sequence[SignalledTurn]]) -> list[int]:
+        """Take an optimizer step at each of the given seats.
+
+        Returns:
+            the seats whose gradient was not finite, and whose weights are as they were.
+        """
+        groups = {seat: _groups(own, self._budget) for seat, own in turns.items()}
+        for number in range(max(map(len, groups.values()), default=0)):
+            chosen = [
+                groups[seat][number] if number < len(groups.get(seat, ())) else []
+                for seat in range(self._model.seats)
+            ]
+            self._backward(self._pack(chosen))
+        return self._adam.apply(sorted(turns))
+
+    def _pack(self, turns: list[list[SignalledTurn]]) -> _Batch:
+        seats, rows = len(turns), max(map(len, turns))
+        longest = max(row_length(turn) for own in turns for turn in own)
+        ids = torch.zeros(seats, rows, longest, dtype=torch.long)
+        mask = torch.zeros(seats, rows, longest, dtype=torch.bool)
+        places: list[list[int]] = []
+        targets: list[list[int]] = []
+        temperature: list[list[float]] = []
+        for seat, own in enumerate(turns):
+            at, ahead, heat = list[int](), list[int](), list[float]()
+            for row, turn in enumerate(own):
+                known = turn.prompt_ids + turn.answer_ids[:-1]
+                ids[seat, row, longest - len(known) :] = torch.tensor(known)
+                mask[seat, row, longest - len(known) :] = True
+                first = (row + 1) * longest - len(turn.answer_ids)
+                learns = torch.from_numpy(turn.signal.mask).nonzero()[:, 0].tolist()
+                at += [first + token for token in learns]
+                ahead += [turn.answer_ids[token] for token in learns]
+                heat += [turn.temperature] * len(learns)
+            places.append(at)
+            targets.append(ahead)
+            temperature.append(heat)
+        device = self._model.device
+        return _Batch(
+            ids.to(device),
+            mask.to(device),
+            _padded(places, 0, device),
+            _padded(targets, 0, device),
+            _padded(temperature, 1.0, device),
+            turns,
+        )
+
+    def _backward(self, batch: _Batch) -> None:
+        model = self._model
+        hidden = _gather(model.hidden(batch.ids, batch.mask, saves_memory=True), batch.places)
+        compared = batch.targets[..., None]
+        if self._top:
+            likeliest = _likeliest(hidden.detach(), model.head, self._top)
+            compared = torch.cat((compared, likeliest), -1)
+        logprobs = _logprobs(hidden, model.head, compared, batch.temperature)
+        reference = self._reference(batch) if self._has_reference else None
+        taught = self._taught(batch, compared[..., 1:]) if self._top else {}
+        total = logprobs.new_zeros(())
+        for seat, own in enumerate(batch.turns):
+            if own:
+                inputs = self._inputs(seat, own, logprobs[seat], reference, taught.get(seat))
+                total = total + self._losses[seat](inputs, self._seats[seat].config.loss)[0]
+        total.backward()  # type: ignore[no-untyped-call]
+
+    def _inputs(
+        self,
+        seat: int,
+        turns: list[SignalledTurn],
+        logprobs: Tensor,
+        reference: Tensor | None,
+        taught: Tensor | None,
+    ) -> LossInputs:
+        """Return what the loss of one seat takes: [M', 1 + K] of ``logprobs`` [M, 1 + K]."""
+        device = logprobs.device
+        masks = [torch.from_numpy(turn.signal.mask) for turn in turns]
+        counts = torch.tensor([int(mask.sum()) for mask in masks])
+        own = logprobs[: int(counts.sum())]
+
+        def spread(values: list[float]) -> Tensor:
+            return torch.tensor(values).repeat_interleave(counts).to(device)
+
+        def joined(parts: list[Tensor]) -> Tensor:
+            learns = [part[mask] for part, mask in zip(parts, masks, strict=True)]
+            return torch.cat(learns).float().to(device)
+
+        hinted = None
+        if self._seats[seat].loss in DISTILLING:
+            student, anchor = own[:, 1:], own[:, 1:].detach()
+            weights = spread([turn.signal.hint_weight for turn in turns])
+            teacher = anchor if taught is None else taught[: len(own)]
+            teacher = torch.where((weights != 0)[:, None], teacher, anchor)
+            hinted = Hinted(weights, student, anchor, teacher)
+        return LossInputs(
+            logprobs=own[:, 0],
+            anchor=own[:, 0].detach(),
+            behaviour=joined([torch.tensor(turn.behaviour) for turn in turns]),
+            advantages=joined([torch.from_numpy(turn.signal.advantages) for turn in turns]),
+            weights=spread([turn.weight for turn in turns]),
+            reference=None if reference is None else reference[seat, : len(own)],
+            hinted=hinted,
+        )
+
+    @torch.no_grad()
+    def _reference(self, batch: _Batch) -> Tensor:
+        """Return log-probabilities [S, M] of the targets under the start weights."""
+        hidden = self._start.hidden(batch.ids.flatten(0, 1)[None], batch.mask.flatten(0, 1)[None])
+        own = _gather(hidden[0].view(*batch.ids.shape, -1), batch.places).flatten(0, 1)
+        logprobs, _ = chunked_logprobs(
+            own, self._start.head[0], batch.targets.flatten(), batch.temperature.flatten()
+        )
+        return logprobs.view(batch.targets.shape)
+
+    @torch.no_grad()
+    def _taught(self, batch: _Batch, compared: Tensor) -> dict[int, Tensor]:
+        """Return, of each seat with hints, [M, K] of ``compared`` [S, M, K] under its teacher.
+
+        Rows of turns without a hint hold zeros.
+        """
+        found: dict[int, Tensor] = {}
+        asked = [
+            (seat, row, turn)
+            for seat, own in enumerate(batch.turns)
+            for row, turn in enumerate(own)
+            if turn.teacher_prompts
+        ]
+        for group in plan(
+            [len(t.teacher_prompts[0]) + len(t.answer_ids) for *_, t in asked], _WIDE
+        ):
+            members = [asked[index] for index in group]
+            rows = [_under_hint(turn) for *_, turn in members]
+            packed = self._pack([rows])
+            hidden = self._start.hidden(packed.ids, packed.mask)
+            own = _gather(hidden, packed.places)[0]
+            wanted = [_span(batch.turns[seat], row) for seat, row, _ in members]
+            ids = torch.cat(
+                [compared[seat, span] for (seat, *_), span in zip(members, wanted, strict=True)]
+            )
+            said, _ = chunked_logprobs(own, self._start.head[0], ids, packed.temperature[0])
+            parts = torch.split(said, [span.stop - span.start for span in wanted])
+            for (seat, *_), span, part in zip(members, wanted, parts, strict=True):
+                whole = found.setdefault(seat, torch.zeros(compared.shape[1:], device=own.device))
+                whole[span] = part
+        return found
+
+
+_WIDE = 16_384
+"""Ids of hinted prompts and answers that the teacher reads at one time."""
+
+
+class _Adam:
+    """AdamW (Loshchilov and Hutter 2019) with a step number, rate and clip for each seat."""
+
+    def __init__(self, weights: Mapping[str, Tensor], seats: Sequence[TrainerConfig]) -> None:
+        self._weights = weights
+        self._seats = seats
+        self._steps = [0] * len(seats)
+        self._first = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self._second = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+
+    @torch.no_grad()
+    def apply(self, seats: Sequence[int]) -> list[int]:
+        """Step at these seats; return those whose gradient is not finite, which stay."""
+        grads = {n: weight.grad for n, weight in self._weights.items() if weight.grad is not None}
+        if not grads:
+            return []
+        squares = [grad.flatten(1).square().sum(1) for grad in grads.values()]
+        norms = torch.stack(squares).sum(0).sqrt().tolist()
+        broken = [seat for seat in seats if not math.isfinite(norms[seat])]
+        rules = [_STAY] * len(self._seats)
+        for seat in seats:
+            if seat not in broken:
+                self._steps[seat] += 1
+                rules[seat] = _Rule.of(self._seats[seat], self._steps[seat], norms[seat])
+        for name, grad in grads.items():
+            grad[broken] = 0.0
+            self._apply(name, grad, rules)
+            self._weights[name].grad = None
+        return broken
+
+    def _apply(self, name: str, grad: Tensor, rules: Sequence[_Rule]) -> None:
+        weight, first, second = self._weights[name], self._first[name], self._second[name]
+
+        def each(values: list[float]) -> Tensor:
+            return torch.tensor(values, device=weight.device).view(-1, *[1] * (weight.dim() - 1))
+
+        grad.mul_(each([rule.clip for rule in rules]))
+        first.mul_(each([rule.fast for rule in rules]))
+        first.add_(grad * each([1 - rule.fast for rule in rules]))
+        second.mul_(each([rule.slow for rule in rules]))
+        second.add_(grad.square_().mul_(each([1 - rule.slow for rule in rules])))
+        if weight.dim() > 2:  # a stack of matrices; norms have no decay
+            weight.mul_(each([1 - rule.decay for rule in rules]))
+        scale = (second / each([rule.second_bias for rule in rules])).sqrt_().add_(EPS)
+        weight.sub_((first / scale).mul_(each([rule.rate for rule in rules])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What one step does at one seat."""
+
+    clip: float
+    """Factor of the gradient."""
+    fast: float
+    slow: float
+    decay: float
+    second_bias: float
+    rate: float
+    """Learning rate over the bias of the first moment."""
+
+    @classmethod
+    def of(cls, config: TrainerConfig, step: int, norm: float) -> _Rule:
+        rate = learning_rate(config, step)
+        fast, slow = config.betas
+        return cls(
+            clip=min(1.0, config.grad_clip / (norm + 1e-6)),  # as torch's clip_grad_norm_
+            fast=fast,
+            slow=slow,
+            decay=rate * config.weight_decay,
+            second_bias=1 - slow**step,
+            rate=rate / (1 - fast**step),
+        )
+
+
+_STAY = _Rule(clip=0.0, fast=1.0, slow=1.0, decay=0.0, second_bias=1.0, rate=0.0)
+
+
+def _groups(turns: Sequence[SignalledTurn], budget: int) -> list[list[SignalledTurn]]:
+    """Group turns, the longest first, so that padded rows stay within the budget of ids."""
+    groups: list[list[SignalledTurn]] = []
+    for turn in sorted(turns, key=row_length, reverse=True):
+        last = groups[-1] if groups else []
+        if last and row_length(last[0]) * (len(last) + 1) <= budget:
+            last.append(turn)
+        else:
+            groups.append([turn])
+    return groups
+
+
+def _under_hint(turn: SignalledTurn) -> SignalledTurn:
+    """Return a turn with its hint in the prompt."""
+    return replace(turn, prompt_ids=turn.teacher_prompts[0])
+
+
+def _span(turns: Sequence[SignalledTurn], row: int) -> slice:
+    """Return where a turn's learning tokens stand among those of its seat."""
+    counts = [int(turn.signal.mask.sum()) for turn in turns[: row + 1]]
+    return slice(sum(counts[:-1]), sum(counts))
+
+
+def _padded(rows: Sequence[Sequence[float]], filler: float, device: torch.device) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows], device=device)
+
+
+def _gather(hidden: Tensor, places: Tensor) -> Tensor:
+    """Return [S, M, H] of [S, B, T, H]."""
+    flat = hidden.flatten(1, 2)
+    return flat.gather(1, places[..., None].expand(-1, -1, flat.shape[-1]))
+
+
+@torch.no_grad()
+def _likeliest(hidden: Tensor, head: Tensor, count: int) -> Tensor:
+    """Return the most likely ids [S, M, count], whatever the temperature."""
+    parts = [
+        torch.bmm(part, head.mT).topk(count).indices for part in torch.split(hidden, _CHUNK, 1)
+    ]
+    return torch.cat(parts, 1)
+
+
+def _logprobs(hidden: Tensor, head: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
+    """Return log-probabilities [S, M, K] of ids [S, M, K], never holding all logits."""
+
+    def part(hidden: Tensor, head: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
+        logits = torch.bmm(hidden, head.mT) / temperature[..., None]
+        return logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True)
+
+    pieces = zip(*(torch.split(one, _CHUNK, 1) for one in (hidden, ids, temperature)), strict=True)
+    found: list[Tensor] = [
+        checkpoint(part, states, head, own, heat, use_reentrant=False)
+        for states, own, heat in pieces
+    ]
+    return torch.cat(found, 1)

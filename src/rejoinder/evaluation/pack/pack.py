@@ -1,0 +1,182 @@
+"""Runs several systems side by side on one device, in turns of one batch for all of them.
+
+Everybody's requests are answered together, then everybody's verdicts are read, then all steps that
+are due are taken together. People wait meanwhile, as they do for a full batch elsewhere; nothing of
+it takes a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from rejoinder.algorithms import build_algorithm
+from rejoinder.chat.renderer import ChatTemplateRenderer
+from rejoinder.config import Config
+from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.evaluation.pack.decoding import decode
+from rejoinder.evaluation.pack.frozen import FrozenEngine
+from rejoinder.evaluation.pack.learning import PackedTrainer, SeatTraining
+from rejoinder.evaluation.pack.seat import Parts, Seat
+from rejoinder.evaluation.pack.stacked import StackedModel
+from rejoinder.judge.base import JudgeSetting
+from rejoinder.judge.factory import build_judge
+from rejoinder.judge.hints.factory import build_hint_judge
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.loading import pick_device
+from rejoinder.models.tokenizer import load_tokenizer
+from rejoinder.trainer.hinted import HintRenderer
+
+POLL_S = 0.1
+"""How often runs in a pack look at their learning."""
+_QUIET_S = 3 * POLL_S
+"""So long without a new request, everybody waits who is going to."""
+_MOMENT_S = 0.01
+
+_T = TypeVar("_T")
+Work = Callable[[Seat], Awaitable[_T]]
+"""A run: talks to its seat and returns what was found."""
+
+
+def refuse_unpackable(config: Config) -> None:
+    """Refuse a configuration that a pack would not follow.
+
+    Raises:
+        ConfigError: with what to change.
+    """
+    if config.judge.kind not in ("likelihood", "callable"):
+        raise ConfigError(
+            f"packed runs have no engine that writes, so judge.kind = {config.judge.kind!r} cannot "
+            "work: set it to 'likelihood' or 'callable', or make the runs one by one"
+        )
+    if config.hints.kind == "llm":
+        raise ConfigError(
+            "packed runs know extractive hints alone: set hints.kind to 'extractive', or make the "
+            "runs one by one"
+        )
+    algorithm = build_algorithm(config.trainer)
+    SeatTraining(config.trainer, algorithm.loss)
+
+
+class Pack:
+    """Systems of one model, each with its own configuration of learning."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        """Load the model for every system.
+
+        Raises:
+            ConfigError: it cannot be stacked, or a configuration cannot be followed.
+        """
+        for config in configs:
+            refuse_unpackable(config)
+        first = configs[0]
+        path = resolve_model(first.model.path)
+        device = pick_device(first.model)
+        if device.type == "cuda":  # TF32: 10 bits of mantissa where all else keeps fp32
+            torch.set_float32_matmul_precision("high")
+        self._tokenizer = load_tokenizer(path)
+        self._renderer = ChatTemplateRenderer(self._tokenizer)
+        self._model = StackedModel(path, len(configs), device)
+        start = StackedModel(path, 1, device)
+        self._frozen = FrozenEngine(start, self._tokenizer, first.model.policy)
+        self._judging: set[asyncio.Task[None]] = set()
+        self._seats = [Seat(self._parts(config), self._judging.add) for config in configs]
+        trainings = [
+            SeatTraining(config.trainer, build_algorithm(config.trainer).loss) for config in configs
+        ]
+        self._trainer = PackedTrainer(self._model, start, trainings)
+
+    def _parts(self, config: Config) -> Parts:
+        setting = JudgeSetting(
+            config.judge, config.model.policy, self._frozen, self._tokenizer, config.model.path
+        )
+        algorithm = build_algorithm(config.trainer)
+        longest = min(self._tokenizer.context_length, config.trainer.max_sample_tokens)
+        return Parts(
+            config=config,
+            algorithm=algorithm,
+            judge=build_judge(setting),
+            hints=build_hint_judge(setting, config.hints),
+            hinted=HintRenderer(self._renderer, longest) if algorithm.needs_hints else None,
+            renderer=self._renderer,
+            tokenizer=self._tokenizer,
+            engine=self._frozen,
+        )
+
+    async def run(self, works: Sequence[Work[_T]]) -> list[_T | RejoinderError]:
+        """Do one work at each seat, and return what each found, or why it found nothing."""
+        runs = [
+            asyncio.create_task(self._sit(seat, work))
+            for seat, work in zip(self._seats, works, strict=True)
+        ]
+        try:
+            while not all(run.done() for run in runs):
+                await self._settle()
+                self._turn()
+            return [run.result() for run in runs]
+        finally:
+            for task in (*runs, *self._judging):
+                task.cancel()
+
+    async def _sit(self, seat: Seat, work: Work[_T]) -> _T | RejoinderError:
+        try:
+            return await work(seat)
+        except RejoinderError as error:  # the others go on
+            return error
+        finally:
+            seat.left = True
+
+    async def _settle(self) -> None:
+        """Wait until nobody is about to ask anything; verdicts are read meanwhile."""
+        quiet = 0.0
+        known = -1
+        while quiet < _QUIET_S:
+            await asyncio.sleep(_MOMENT_S)
+            if self._frozen.waiting:
+                self._frozen.flush()
+                quiet = 0.0
+            for task in [task for task in self._judging if task.done()]:
+                self._judging.discard(task)
+                task.result()  # raises what went wrong
+            asked = sum(len(seat.waiting) for seat in self._seats) + self._frozen.asked
+            quiet = quiet + _MOMENT_S if asked == known and not self._judging else 0.0
+            known = asked
+
+    def _turn(self) -> None:
+        """Take the steps that are due, or answer everybody.
+
+        Steps wait until half of those who can still learn are due, for one step costs as much as
+        all of them.
+        """
+        due = [number for number, seat in enumerate(self._seats) if seat.is_due]
+        asking = any(seat.waiting for seat in self._seats)
+        talking = sum(not seat.left for seat in self._seats)
+        if due and (not asking or 2 * len(due) >= talking):
+            self._train(due)
+        elif asking:
+            self._answer()
+
+    def _train(self, due: Sequence[int]) -> None:
+        turns = {number: self._seats[number].take() for number in due}
+        self._trainer.step({number: own for number, own in turns.items() if own})
+        for number in due:
+            self._seats[number].advance()
+
+    def _answer(self) -> None:
+        waiting = [seat.waiting for seat in self._seats]
+        for seat in self._seats:
+            seat.waiting = []
+        found = decode(
+            self._model,
+            [[one.request for one in own] for own in waiting],
+            self._tokenizer.eos_ids,
+        )
+        for own, answers in zip(waiting, found, strict=True):
+            for one, answer in zip(own, answers, strict=True):
+                if not one.future.done():
+                    one.future.set_result(answer)
+        if self._model.device.type == "cuda":
+            torch.cuda.empty_cache()  # the cache of keys and values has another size each time

@@ -1,0 +1,203 @@
+"""One system of a pack, as the benchmark meets it: it answers, is judged, and learns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rejoinder.algorithms.base import Algorithm
+from rejoinder.chat.renderer import Renderer
+from rejoinder.config import Config
+from rejoinder.engine.base import Engine
+from rejoinder.evaluation.client import Ask, ChatMessages, Reply
+from rejoinder.evaluation.drift import start_divergence
+from rejoinder.evaluation.pack.decoding import Request, Sampled
+from rejoinder.evaluation.watch import Judged, Progress, SampledIds
+from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.judge.base import Judge
+from rejoinder.judge.hints.base import HintJudge
+from rejoinder.models.tokenizer import ModelTokenizer
+from rejoinder.trainer.base import SignalledTurn
+from rejoinder.trainer.hinted import HintRenderer
+from rejoinder.trainer.step import prepare_step
+from rejoinder.types import BASE_VERSION, Message, TurnType, VersionRun, new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that waits for its answer."""
+
+    request: Request
+    future: asyncio.Future[Sampled]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """An answer whose next state is still to come."""
+
+    completion: str
+    messages: tuple[Message, ...]
+    prompt: list[int]
+    sampled: Sampled
+    text: str
+    version: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all seats of a pack share, and what this one learns by."""
+
+    config: Config
+    algorithm: Algorithm
+    judge: Judge
+    hints: HintJudge | None
+    hinted: HintRenderer | None
+    renderer: Renderer
+    tokenizer: ModelTokenizer
+    engine: Engine
+    """Scores under the start weights."""
+
+
+class Seat:
+    """Implements ``Asker`` and ``Learner``.
+
+    Verdicts, hints, samples and signals come from the code that the roles run; the journal and the
+    ways between the roles are left out.
+    """
+
+    def __init__(self, parts: Parts, start: Callable[[asyncio.Task[None]], None]) -> None:
+        """``start`` is told of every judgement that has begun."""
+        self.requests = 0
+        self.failures: list[str] = []
+        self.batch_size: int | None = parts.config.trainer.batch_size
+        self.waiting: list[Waiting] = []
+        self.left = False
+        """Whether nobody talks here any more."""
+        self._parts = parts
+        self._start = start
+        self._version = BASE_VERSION
+        self._trained = 0
+        self._held = 0
+        self._ready: deque[TrainSample] = deque()
+        self._open: dict[str, _Turn] = {}
+        self._judged: dict[str, Judged] = {}
+        self._sampled: dict[str, SampledIds] = {}
+
+    async def ask(self, messages: ChatMessages, ask: Ask) -> Reply:
+        """Answer as a gateway would; see ``ChatClient.ask``."""
+        started = time.monotonic()
+        self.requests += 1
+        spoken = tuple(Message(one["role"], one["content"]) for one in messages)
+        learns = ask.session is not None and ask.turn_type is TurnType.MAIN
+        if learns and (before := self._open.pop(str(ask.session), None)) is not None:
+            after = spoken[len(before.messages) + 1 :]
+            self._start(asyncio.create_task(self._judge(before, after)))
+        prompt = self._parts.renderer.render(spoken).ids()
+        seed = self.requests if ask.seed is None else ask.seed
+        future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
+        own = Request(prompt, ask.max_tokens, ask.temperature, self._own_seed(seed, ask))
+        self.waiting.append(Waiting(own, future))
+        sampled, version = await future, self._version
+        completion = new_id()
+        text = self._parts.tokenizer.decode(sampled.ids)
+        self._sampled[completion] = SampledIds(prompt, sampled.ids, sampled.logprobs)
+        if learns and not ask.done:
+            self._open[str(ask.session)] = _Turn(
+                completion, spoken, prompt, sampled, text, version, ask.temperature
+            )
+        reason = "stop" if sampled.ended else "length"
+        seconds = time.monotonic() - started
+        return Reply(completion, text, reason, len(sampled.ids), seconds, version)
+
+    def _own_seed(self, seed: int, ask: Ask) -> int:
+        """Requests without a seed differ from run to run by the run's own seed."""
+        return seed if ask.seed is not None else (self._parts.config.trainer.seed << 32) + seed
+
+    async def _judge(self, turn: _Turn, after: Sequence[Message]) -> None:
+        """Turn what came after an answer into a verdict, and perhaps a sample."""
+        parts = self._parts
+        answer = Message("assistant", turn.text)
+        judgement = await parts.judge.judge(turn.messages, answer, after)
+        hints: tuple[str, ...] = ()
+        if parts.hints is not None:
+            hints = (await parts.hints.hints(turn.messages, answer, after)).hints
+        self._judged[turn.completion] = Judged(turn.version, judgement.score)
+        spec = parts.algorithm.sample_spec(judgement, hints)
+        if isinstance(spec, SampleSpec):
+            self._ready.append(self._sample(turn, spec))
+
+    def _sample(self, turn: _Turn, spec: SampleSpec) -> TrainSample:
+        return TrainSample(
+            sample_id=turn.completion,
+            turn_id=turn.completion,
+            session_id=turn.completion,
+            trajectory=None,
+            prompt_ids=turn.prompt,
+            answer_ids=turn.sampled.ids,
+            logprobs=turn.sampled.logprobs,
+            versions=(VersionRun(turn.version, len(turn.sampled.ids)),),
+            temperature=turn.temperature,
+            reward=spec.reward,
+            hints=spec.hints,
+            created_at=time.time(),
+            messages=turn.messages,
+        )
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a step could be taken now."""
+        return not self._held and not self.left and len(self._ready) >= (self.batch_size or 1)
+
+    def take(self) -> list[SignalledTurn]:
+        """Use up one step's samples and return what they teach."""
+        config = self._parts.config.trainer
+        samples = [self._ready.popleft() for _ in range(config.batch_size)]
+        distances = {version: self._version - version for version in range(self._version + 1)}
+        step = prepare_step(
+            samples,
+            self._parts.algorithm,
+            config.loss,
+            distances,
+            self._version,
+            self._parts.hinted,
+        )
+        self._trained += len(samples)
+        return step.turns
+
+    def advance(self) -> None:
+        """Note that a step was taken, and forget samples that are too old by now."""
+        self._version += 1
+        oldest = self._version - self._parts.config.trainer.max_staleness
+        self._ready = deque(one for one in self._ready if one.oldest_version >= oldest)
+
+    async def progress(self) -> Progress:
+        """See ``Learner``."""
+        return Progress(self._version, self._trained, len(self._ready))
+
+    @asynccontextmanager
+    async def serving(self, version: int) -> AsyncIterator[str]:
+        """See ``Learner``. There is only the newest version: no step is taken meanwhile."""
+        if version != self._version:
+            raise ValueError(f"version {version} is gone; there is {self._version}")
+        self._held += 1
+        try:
+            yield f"{self._parts.config.model.policy}@{version}"
+        finally:
+            self._held -= 1
+
+    async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
+        """See ``Learner``."""
+        sampled = [self._sampled[one] for one in completions]
+        if not any(ids.answer for ids in sampled):
+            return None
+        policy = self._parts.config.model.policy
+        return await start_divergence(self._parts.engine, policy, sampled, temperature)
+
+    async def judged(self) -> dict[str, Judged]:
+        """See ``Learner``."""
+        return self._judged

@@ -1,0 +1,141 @@
+"""A packed step changes each seat as the trainer would, whoever else is in the pack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rejoinder.algorithms.base import TokenSignal
+from rejoinder.config import Config, DistilConfig, LossConfig, ModelConfig, TrainerConfig
+from rejoinder.errors import ConfigError
+from rejoinder.evaluation.pack.learning import PackedTrainer, SeatTraining
+from rejoinder.evaluation.pack.stacked import StackedModel
+from rejoinder.trainer.base import SignalledTurn
+from rejoinder.trainer.torch_backend import TorchBackend
+from tests.unit.trainer.tiny import save_tiny_model
+
+CPU = torch.device("cpu")
+TRAINING = TrainerConfig(
+    learning_rate=1e-2,
+    warmup_steps=2,
+    micro_batch_tokens=64,
+    loss=LossConfig(kl_coefficient=0.3, aggregation="token_mean"),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return save_tiny_model(tmp_path)
+
+
+def turns_of(seed: int, count: int, *, hints: bool) -> list[SignalledTurn]:
+    """Turns of different lengths, every second one with a hint where there are any."""
+    rng = np.random.default_rng(seed)
+    lengths = [int(rng.integers(2, 9)) for _ in range(count)]
+    turns = []
+    for number, length in enumerate(lengths):
+        prompt = rng.integers(1, 60, int(rng.integers(2, 12))).tolist()
+        hinted = hints and number % 2 == 0
+        mask = np.ones(length, np.bool_)
+        mask[0] = number != 1  # a token that does not learn
+        turns.append(
+            SignalledTurn(
+                prompt_ids=prompt,
+                answer_ids=rng.integers(1, 60, length).tolist(),
+                behaviour=(-4 + rng.normal(size=length)).tolist(),
+                temperature=float(rng.uniform(0.5, 1.2)),
+                signal=TokenSignal(
+                    np.full(length, rng.choice([-1.0, 1.0]), np.float32), mask, 0.7 * hinted
+                ),
+                weight=1 / sum(lengths),
+                is_current=False,
+                teacher_prompts=([*prompt, 7, 8, 9],) if hinted else (),
+            )
+        )
+    return turns
+
+
+def by_the_trainer(
+    path: Path, config: TrainerConfig, loss: str, steps: list[list[SignalledTurn]]
+) -> dict[str, Tensor]:
+    whole = Config(model=ModelConfig(path=str(path), device="cpu"), trainer=config)
+    backend = TorchBackend(whole, loss, needs_teacher=loss != "policy")
+    backend.load(None, None)
+    for number, turns in enumerate(steps, 1):
+        for _ in backend.accumulate(turns):
+            pass
+        backend.apply(number)
+    model = backend._loaded()[0]
+    return model.master()
+
+
+def packed(
+    path: Path, seats: list[SeatTraining], steps: list[dict[int, list[SignalledTurn]]]
+) -> StackedModel:
+    model = StackedModel(path, len(seats), CPU)
+    trainer = PackedTrainer(model, StackedModel(path, 1, CPU), seats)
+    for turns in steps:
+        assert trainer.step(turns) == []
+    return model
+
+
+def assert_same(model: StackedModel, seat: int, expected: dict[str, Tensor]) -> None:
+    for name, weight in expected.items():
+        found = model.weights[name][seat]
+        torch.testing.assert_close(found, weight, atol=2e-5, rtol=1e-3, msg=lambda m, n=name: n + m)
+
+
+@pytest.mark.parametrize("kind", ["topk", "jsd"])
+def test_seats_learn_as_by_the_trainer(path: Path, kind: str) -> None:
+    distil = DistilConfig.model_validate({"kind": kind, "top": 5})
+    other = TRAINING.model_copy(
+        update={"loss": TRAINING.loss.model_copy(update={"distil": distil}), "learning_rate": 3e-3}
+    )
+    plain = [turns_of(seed, 5, hints=False) for seed in (1, 2)]
+    hinted = [turns_of(seed, 7, hints=True) for seed in (3, 4)]
+    seats = [SeatTraining(TRAINING, "policy"), SeatTraining(other, f"distil_{kind}")]
+    model = packed(path, seats, [{0: plain[0], 1: hinted[0]}, {0: plain[1], 1: hinted[1]}])
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", plain))
+    assert_same(model, 1, by_the_trainer(path, other, f"distil_{kind}", hinted))
+
+
+def test_a_seat_without_a_step_stays_and_counts_its_own_steps(path: Path) -> None:
+    turns = [turns_of(seed, 4, hints=False) for seed in (1, 2)]
+    seats = [SeatTraining(TRAINING, "policy")] * 2
+    model = packed(path, seats, [{0: turns[0]}, {0: turns[1], 1: turns[0]}])
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", turns))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", turns[:1]))
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
+    model = StackedModel(path, 2, CPU)
+    trainer = PackedTrainer(
+        model, StackedModel(path, 1, CPU), [SeatTraining(TRAINING, "policy")] * 2
+    )
+    with torch.no_grad():
+        model.weights["model.norm.weight"][1, 0] = float("inf")
+    before = {name: weight[1].clone() for name, weight in model.weights.items()}
+    turns = turns_of(1, 4, hints=False)
+    assert trainer.step({0: turns, 1: turns}) == [1]
+    for name, weight in before.items():
+        torch.testing.assert_close(model.weights[name][1], weight, rtol=0, atol=0)
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [turns]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"lora": {"rank": 4}}, "trainer.lora"),
+        ({"teacher": {"weights": "current"}}, "trainer.teacher.weights"),
+        ({"loss": {"entropy_coefficient": 0.1}}, "entropy_coefficient"),
+        ({"loss": {"distil": {"kind": "tail"}}}, "distil.kind"),
+    ],
+)
+def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], named: str) -> None:
+    kind = "tail" if named == "distil.kind" else "topk"
+    with pytest.raises(ConfigError, match=named):
+        SeatTraining(TrainerConfig.model_validate(changed), f"distil_{kind}")

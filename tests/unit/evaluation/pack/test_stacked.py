@@ -1,0 +1,103 @@
+"""Stacked policies compute what each would compute alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rejoinder.errors import ConfigError
+from rejoinder.evaluation.pack.decoding import Request, decode
+from rejoinder.evaluation.pack.stacked import StackedModel
+from tests.unit.trainer.tiny import answer_logprobs, load_plain, save_tiny_model
+
+CPU = torch.device("cpu")
+ROWS = ([5, 9, 3, 7], [8, 2], [4, 4, 1, 6, 2, 9])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return save_tiny_model(tmp_path)
+
+
+def two_policies(path: Path) -> StackedModel:
+    """Seat 0 has the model's weights, seat 1 others."""
+    model = StackedModel(path, 2, CPU)
+    generator = torch.Generator().manual_seed(1)
+    for weight in model.weights.values():
+        weight[1] *= 1 + 0.3 * torch.rand(weight[1].shape, generator=generator)
+    return model
+
+
+def padded(rows: tuple[list[int], ...]) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, rows))
+    ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+    mask = torch.tensor([[False] * (longest - len(row)) + [True] * len(row) for row in rows])
+    return ids, mask
+
+
+def test_hidden_states_are_those_of_transformers(path: Path) -> None:
+    model, plain = two_policies(path), load_plain(path)
+    ids, mask = padded(ROWS)
+    with torch.no_grad():
+        found = model.hidden(ids.expand(2, -1, -1), mask.expand(2, -1, -1))
+        for row, own in enumerate(ROWS):
+            expected = plain.base_model(torch.tensor([own])).last_hidden_state[0]
+            torch.testing.assert_close(found[0, row, -len(own) :], expected, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(found[0], found[1], atol=1e-2)
+
+
+def test_saving_memory_changes_nothing(path: Path) -> None:
+    model = two_policies(path)
+    ids, mask = padded(ROWS)
+    ids, mask = ids.expand(2, -1, -1), mask.expand(2, -1, -1)
+    plain, saving = (
+        model.hidden(ids, mask, saves_memory=saves_memory) for saves_memory in (False, True)
+    )
+    torch.testing.assert_close(plain, saving)
+
+
+def test_answers_have_the_logprobs_of_their_own_policy(path: Path) -> None:
+    model, plain = two_policies(path), load_plain(path)
+    asked = [[Request(row, 12, 0.8, seed) for seed, row in enumerate(ROWS)] for _ in range(2)]
+    found = decode(model, asked, eos_ids=[60])
+    for row, answer in zip(ROWS, found[0], strict=True):
+        expected = answer_logprobs(plain, row, answer.ids, 0.8).tolist()
+        assert answer.logprobs == pytest.approx(expected, abs=1e-4)
+    assert [one.ids for one in found[0]] != [one.ids for one in found[1]]
+
+
+def test_a_seed_gives_the_same_answer_in_any_company(path: Path) -> None:
+    model = StackedModel(path, 2, CPU)
+    own = Request([5, 9, 3], 10, 1.0, seed=7)
+    alone = decode(model, [[own], []], eos_ids=[60])[0][0]
+    others = [Request([1] * length, 16, 0.5, length) for length in (2, 9)]
+    among = decode(model, [others, [*others, own]], eos_ids=[60])[1][2]
+    assert among.ids == alone.ids
+    assert among.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+
+
+def test_answers_end_at_an_end_token_or_at_their_limit(path: Path) -> None:
+    model = StackedModel(path, 1, CPU)
+    free = decode(model, [[Request([5, 9, 3], 9, 1.0, seed=3)]], eos_ids=[60])[0][0]
+    assert len(free.ids) == 9
+    assert not free.ended
+    end = free.ids[4]
+    cut = decode(model, [[Request([5, 9, 3], 9, 1.0, seed=3)]], eos_ids=[end])[0][0]
+    assert cut.ids == free.ids[: free.ids.index(end) + 1]
+    assert cut.ended
+    first = decode(model, [[Request([5, 9, 3], 1, 1.0, seed=3)]], eos_ids=[60])[0][0]
+    assert first.ids == free.ids[:1]
+
+
+def test_other_families_are_refused(tmp_path: Path) -> None:
+    config = AutoConfig.for_model(
+        "qwen2", vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="qwen2"):
+        StackedModel(tmp_path, 1, CPU)
