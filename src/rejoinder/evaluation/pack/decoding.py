@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from rejoinder.evaluation.pack.stacked import StackedModel, penalty, positions_of, visible
 
+_BLOCK = 256
 _LOOK_EVERY = 8
 """Tokens between looks at whether all have ended: a look waits for the device."""
 
@@ -122,7 +125,7 @@ class _Run:
             queries, keys, values = model.project(x, factors, self._rows, layer)
             self._keys[number, :, :, :longest] = keys
             self._values[number, :, :, :longest] = values
-            attended = torch.nn.functional.scaled_dot_product_attention(
+            attended = functional.scaled_dot_product_attention(
                 queries,
                 keys.repeat_interleave(group, 1),
                 values.repeat_interleave(group, 1),
@@ -137,9 +140,7 @@ class _Run:
         head = self._model.head
         logits = torch.bmm(self._newest, head.mT).flatten(0, 1) / self._temperature
         total = logits.logsumexp(-1, keepdim=True)
-        mass = (logits - total).exp_().cumsum_(-1)
-        point = self._uniform[:, self._count, None] * mass[:, -1:]
-        ids = torch.searchsorted(mass, point, right=True).clamp_(max=logits.shape[-1] - 1)
+        ids = invert((logits - total).exp_(), self._uniform[:, self._count, None])
         own = (logits.gather(-1, ids) - total)[:, 0]
         at = self._count
         self.ids[:, at] = torch.where(self._done, self.ids[:, at], ids[:, 0])
@@ -169,6 +170,27 @@ class _Run:
             attended = weights @ self._values[number, :, :, : column + 1]
             x = model.finish(x, attended.reshape(model.seats, self._rows, -1), layer)
         self._newest = model.last_norm(x)
+
+
+def invert(mass: Tensor, uniform: Tensor) -> Tensor:
+    """Return the id [N, 1] at which the distribution function of ``mass`` [N, V] passes a number.
+
+    By blocks first, then inside one: a running sum over whole rows is slow on a GPU.
+
+    Args:
+        mass: probabilities, up to a factor.
+        uniform: [N, 1] in [0, 1).
+    """
+    count = mass.shape[-1]
+    blocks = functional.pad(mass, (0, -count % _BLOCK)).unflatten(-1, (-1, _BLOCK))
+    sums = blocks.sum(-1)
+    ends = sums.cumsum(-1)
+    point = uniform * ends[:, -1:]
+    block = torch.searchsorted(ends, point, right=True).clamp_(max=ends.shape[-1] - 1)
+    inside = blocks.gather(1, block[..., None].expand(-1, -1, _BLOCK))[:, 0].cumsum(-1)
+    rest = point - (ends - sums).gather(-1, block)
+    place = torch.searchsorted(inside, rest, right=True).clamp_(max=_BLOCK - 1)
+    return (block * _BLOCK + place).clamp_(max=count - 1)
 
 
 def _uniform(seed: int, count: int) -> list[float]:

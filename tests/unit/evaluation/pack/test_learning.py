@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.unit.trainer.tiny import save_tiny_model
 from torch import Tensor
 
 from rejoinder.algorithms.base import TokenSignal
@@ -16,7 +17,6 @@ from rejoinder.evaluation.pack.learning import PackedTrainer, SeatTraining
 from rejoinder.evaluation.pack.stacked import StackedModel
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.torch_backend import TorchBackend
-from tests.unit.trainer.tiny import save_tiny_model
 
 CPU = torch.device("cpu")
 TRAINING = TrainerConfig(

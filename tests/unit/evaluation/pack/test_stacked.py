@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.unit.trainer.tiny import answer_logprobs, load_plain, save_tiny_model
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rejoinder.errors import ConfigError
-from rejoinder.evaluation.pack.decoding import Request, decode
+from rejoinder.evaluation.pack.decoding import Request, decode, invert
 from rejoinder.evaluation.pack.stacked import StackedModel
-from tests.unit.trainer.tiny import answer_logprobs, load_plain, save_tiny_model
 
 CPU = torch.device("cpu")
 ROWS = ([5, 9, 3, 7], [8, 2], [4, 4, 1, 6, 2, 9])
@@ -101,3 +101,18 @@ def test_other_families_are_refused(tmp_path: Path) -> None:
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="qwen2"):
         StackedModel(tmp_path, 1, CPU)
+
+
+@pytest.mark.parametrize("count", [61, 256, 1000])
+def test_inversion_draws_what_a_running_sum_over_all_ids_would(count: int) -> None:
+    generator = torch.Generator().manual_seed(count)
+    mass = torch.rand(64, count, generator=generator).square().softmax(-1)
+    mass[:, 3] = 0.0
+    uniform = torch.rand(64, 1, generator=generator, dtype=torch.float64).float()
+    whole = mass.double().cumsum(-1)
+    expected = torch.searchsorted(whole, uniform.double() * whole[:, -1:], right=True)
+    found = invert(mass, uniform)
+    assert (found == expected).float().mean() > 0.95  # rounding may move a border
+    assert (found - expected).abs().max() <= 1
+    assert invert(mass, torch.zeros(64, 1)).max() == 0
+    assert invert(mass, torch.full((64, 1), 1 - 1e-7)).max() <= count - 1
