@@ -111,8 +111,10 @@ class LocalLauncher:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=handed,
-                # Ctrl-C in the terminal reaches the supervisor only, which ends roles in order.
-                start_new_session=True,
+                # Ctrl-C in the terminal reaches the supervisor only, which ends roles in order. No
+                # session of its own: Linux shares cores out between sessions first (autogroup), and
+                # the lower priority of a trainer would count among its own threads only.
+                process_group=0,
             )
         role.lives += 1
         role.started = self._clock()

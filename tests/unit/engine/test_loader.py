@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import sys
@@ -52,7 +53,10 @@ async def test_loading_takes_one_core_at_low_priority_and_leaves_other_threads_a
     before = torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     observer = _Observer()
     found = Loader(observer, lambda: True)  # type: ignore[arg-type]
+    # As the engine's thread does, which starts later: it must not change the loader's number.
+    await asyncio.to_thread(torch.set_num_threads, max(2, before[0]))
     await found.build(source(tiny_models[0]))
+    await asyncio.to_thread(torch.set_num_threads, before[0])
     found.close()
     assert observer.threads == 1
     assert observer.nice >= 5

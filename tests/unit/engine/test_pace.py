@@ -22,7 +22,7 @@ def test_a_fast_machine_computes_whole_chunks():
 
 
 def test_a_slower_machine_computes_what_adds_a_bounded_time():
-    assert 70 <= _measured(token_s=0.002).allowed() <= 75
+    assert 45 <= _measured(token_s=0.002).allowed() <= 50
 
 
 def test_a_very_slow_machine_still_gets_on_with_prompts():

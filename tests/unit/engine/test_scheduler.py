@@ -176,6 +176,29 @@ def test_while_a_token_is_waited_for_prompts_of_people_and_judges_take_turns(
     assert sum(person in step for step in steps) == 6
 
 
+def test_a_token_of_a_judge_takes_turns_with_prompts_where_it_costs_a_pass(scheduler: Scheduler):
+    """Guards against three passes' worth of work in one step: each of the two is felt already."""
+    answering, person = _generation([1]), _generation([2] * 120)
+    judge, judge_of_the_same = _scoring([3] * 2, priority=10), _scoring([4] * 2, priority=10)
+    judge.weights = NEW
+    _start(scheduler, answering, person, judge, judge_of_the_same)
+    steps = []
+    for _ in range(4):
+        steps.append(_step(scheduler))
+        answering.ids.append(7)
+    assert all(step[answering] == 1 for step in steps)
+    assert judge_of_the_same in steps[0]
+    assert [judge in step for step in steps] == [False, False, False, True]
+    assert [person in step for step in steps] == [True, True, True, False]
+
+
+def test_a_token_of_a_judge_waits_for_nobody_where_there_are_no_prompts(scheduler: Scheduler):
+    answering, judge = _generation([1]), _scoring([3] * 2, priority=10)
+    judge.weights = NEW
+    _start(scheduler, answering, judge)
+    assert _step(scheduler) == {answering: 1, judge: 1}
+
+
 def test_a_prompt_starts_again_only_once_however_often_weights_change(scheduler: Scheduler):
     """Guards against long prompts that are never through while updates are frequent. The version
     that computed all of it answers; from its first token on it follows updates as any other."""

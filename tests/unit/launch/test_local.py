@@ -119,6 +119,18 @@ def test_stopping_ends_every_role_and_nobody_else(make: Make) -> None:
             os.kill(pid, 0)
 
 
+def test_a_role_is_out_of_reach_of_ctrl_c_and_yet_in_the_session_of_its_supervisor(
+    make: Make,
+) -> None:
+    """Guards against sessions of their own, between which Linux pays no heed to priorities."""
+    launcher = make()
+    launcher.start([RoleSpec("engine")])
+    pid = launcher.running()[0].pid
+    assert pid is not None
+    assert os.getpgid(pid) == pid
+    assert os.getsid(pid) == os.getsid(0)
+
+
 def test_a_role_that_does_not_listen_is_killed_after_the_grace_time(make: Make) -> None:
     launcher = make()
     launcher.start([RoleSpec("trainer")])

@@ -99,6 +99,9 @@ class Loader:
 
 def _give_way() -> None:
     """Use one core, at low priority (this thread only)."""
+    # PyTorch gives a thread the number that was set last, by whichever thread, when it first needs
+    # it, and what the thread itself had set is lost: asking makes that happen now.
+    torch.get_num_threads()
     torch.set_num_threads(1)
     if sys.platform == "linux":  # elsewhere a priority is the whole process's
         thread = threading.get_native_id()

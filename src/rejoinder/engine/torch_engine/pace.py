@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_PATIENCE_S = 0.15
+_PATIENCE_S = 0.1
 """What prompts may add to a step that others wait for."""
 _LEAST = 32
 """Prompt tokens of a step in any case: a slow machine must get through prompts, too."""

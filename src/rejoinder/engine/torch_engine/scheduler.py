@@ -153,8 +153,9 @@ class Scheduler:
     def plan(self) -> list[tuple[Weights, list[Work]]]:
         """Return the next step: sequences by weights, those with one token first.
 
-        Sequences that need one token always take part. The others share what ``Pace`` allows;
-        while people wait for tokens, background work gets at most a quarter of a full chunk.
+        Sequences that need one token take part, except where ``_shares`` says otherwise. The others
+        share what ``Pace`` allows; while people wait for tokens, background work gets at most a
+        quarter of a full chunk.
         """
         shares = self._shares()
         groups: dict[int, tuple[Weights, list[Work], list[Work]]] = {}
@@ -169,7 +170,7 @@ class Scheduler:
         return [(weights, single + longer) for weights, single, longer in groups.values()]
 
     def _shares(self) -> dict[Sequence, int]:
-        """Return how many tokens each prompt gets.
+        """Return how many tokens each prompt gets, and each token that costs a pass of its own.
 
         Urgent ones go first. The one that waits longest gets half in any case, and for the rest
         short prompts pass long ones, so that none waits until a long prompt is through. Background
@@ -180,8 +181,13 @@ class Scheduler:
         waiting = any(one.goal - one.computed == 1 for one in people)
         left = self.pace.allowed() if waiting else most
         background = max(1, most // 4) if people else most
-        need = {one: one.goal - one.computed for one in self.running if one.goal - one.computed > 1}
-        shares = dict.fromkeys(need, 0)
+        apart = self._passes_of_background(people) if waiting else set()
+        need = {
+            one: count
+            for one in self.running
+            if (count := one.goal - one.computed) > 1 or (count == 1 and one in apart)
+        }
+        shares = dict.fromkeys(need, 0)  # also of those that have to wait
         if waiting and (chosen := self._whose_turn_it_is(need)) != need:
             need, background = chosen, left  # a step of their own
         oldest = next(iter(need), None)
@@ -201,8 +207,16 @@ class Scheduler:
             left -= count
         return shares
 
+    def _passes_of_background(self, people: list[Sequence]) -> set[Sequence]:
+        """Return background work by weights that no answer of a person is sampled from.
+
+        One token of it reads all weights, which takes as long as dozens of prompt tokens.
+        """
+        shared = {one.weights for one in people if one.goal - one.computed == 1}
+        return {one for one in self.running if _is_background(one) and one.weights not in shared}
+
     def _whose_turn_it_is(self, need: dict[Sequence, int]) -> dict[Sequence, int]:
-        """Leave prompts of people or of the background, where there are both.
+        """Leave prompts of people or work of the background, where there are both.
 
         Judges use other weights: they cost a pass of their own, and both together in one step would
         be felt by whoever waits for the next token.
