@@ -247,7 +247,8 @@ class DistilConfig(Section):
     clip: float | None = Field(None, gt=0)
     """Bound of teacher minus student log-probability; None: 1 for ``topk``, 5 for ``token``."""
     alpha: float = Field(0.5, ge=0, le=1)
-    """Of ``jsd``: 0 is KL(teacher || student), 1 is KL(student || teacher)."""
+    """Of ``jsd``: 1 is KL(student || teacher); 0 is KL(teacher || student), over the teacher's most
+    likely tokens."""
 
 
 class TeacherConfig(Section):
