@@ -232,6 +232,7 @@ class LoraConfig(Section):
 
 
 DistilKind: TypeAlias = Literal["topk", "token", "tail", "jsd"]
+TeacherWeights: TypeAlias = Literal["frozen", "current", "ema"]
 HintChoice: TypeAlias = Literal["overlap", "token_overlap", "longest", "random"]
 
 
@@ -254,8 +255,12 @@ class DistilConfig(Section):
 class TeacherConfig(Section):
     """Who scores an answer with the hint in its prompt."""
 
-    weights: Literal["frozen", "current"] = "frozen"
-    """The policy's start weights, or those in training."""
+    weights: TeacherWeights = "frozen"
+    """The policy's start weights, those in training, or a running average of these."""
+    decay: float = Field(0.95, gt=0, lt=1)
+    """Share of the average that each optimizer step keeps, for ``ema``. The default, usual where a
+    model distils itself (SDPO), averages about the last 20 steps; with 0.999, usual in vision, the
+    start weights still count 0.9 after a hundred."""
     choice: HintChoice = "overlap"
     """Which of several hints teaches. ``overlap``: the one under which the teacher's most likely
     tokens are the student's most often; ``token_overlap`` decides that for each token anew."""

@@ -137,11 +137,13 @@ class Story:
         verdict = judgement(score, None if score == 0 else fate)
         return self.journal.commit_judgement(task, verdict, None, fate)
 
-    def sample(self, score: int = 1, *, version: int = 0, **changes: Any) -> OpenTurn:
+    def sample(
+        self, score: int = 1, *, version: int = 0, hints: Sequence[str] = (), **changes: Any
+    ) -> OpenTurn:
         """A turn that became a sample."""
         turn = self.answer(version=version, **changes)
         self.reply(turn)
-        assert self.judge(score)
+        assert self.judge(score, hints=hints)
         return turn
 
     def lineage(self) -> Lineage:

@@ -111,7 +111,7 @@ def test_the_gradient_is_that_of_the_plain_formula(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", ["frozen", "current"])
+@pytest.mark.parametrize("weights", ["frozen", "current", "ema"])
 def test_a_hint_that_changes_nothing_teaches_nothing(
     make_config: Make, turns: list[dict[str, Any]], kind: str, weights: str
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
     [
         ({"lora": {"rank": 4}}, "trainer.lora"),
         ({"teacher": {"weights": "current"}}, "trainer.teacher.weights"),
+        ({"teacher": {"weights": "ema"}}, "trainer.teacher.weights"),
         ({"loss": {"entropy_coefficient": 0.1}}, "entropy_coefficient"),
         ({"loss": {"distil": {"kind": "tail"}}}, "distil.kind"),
     ],
