@@ -140,6 +140,8 @@ class FakeJournal:
 class Rule:
     """The signal of the algorithm ``combine``."""
 
+    needs_hints = True
+
     def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
         if judgement.score is None and not hints:
             return judgement.why or Fate.JUDGE_FAILED

@@ -34,6 +34,7 @@ class PraiseOnly:
     name = "praise_only"
     loss = "likelihood"
     needs_hints = False
+    needs_verdicts = True
 
     def __init__(self, config):
         self.batch_size = config.batch_size
