@@ -183,9 +183,36 @@ def test_score_and_reply_before_the_answer_is_whole_both_count(story: Learning) 
     story.reply(turn)
     assert story.claim() == []
     story.journal.finish_turn(finishing(turn)).result(9)
+    scores_teach = story.rule.needs_verdicts
+    state = TurnState.SAMPLED if scores_teach else TurnState.JUDGING
+    assert story.fate_of(turn) == (state, None)
     assert story.read(HINT).feedback == -1
     assert story.fate_of(turn) == (TurnState.SAMPLED, None)
     assert [hints for _, hints in story.taught()] == [(HINT,)]
+
+
+def test_a_score_counts_under_another_algorithm_too_and_later_replies_are_still_read(
+    url: str,
+) -> None:
+    with learning(url, "opd") as before:
+        turn = before.answer()
+        before.reply(turn)
+        before.score(turn, -1)
+    with learning(url, "combine") as after:
+        after.read()
+        assert after.taught() == [(-1.0, ())]
+        after.reply(turn, "Shorter, please.")
+        after.read(HINT)
+        assert after.taught() == [(-1.0, (HINT,))]
+
+
+def test_a_reply_without_a_hint_revives_no_sample_that_was_dropped(combine: Learning) -> None:
+    turn = combine.answer()
+    combine.score(turn, 1)
+    combine.reply(turn)
+    assert combine.take(tokens=1) == []
+    combine.read()
+    assert combine.sample_fate(turn) == Fate.LIMIT
 
 
 def test_what_a_score_left_to_be_read_outlives_a_restart(url: str) -> None:
