@@ -45,8 +45,8 @@ def _turns(document: Json) -> list[str]:
         # Where hints alone teach, a score without words teaches nothing.
         scores = ", or send POST /v1/feedback" if document["judge"]["asked"] is not False else ""
         found.append(
-            f"most answers never get a reply, so nothing can be judged: continue conversations"
-            f"{scores}"
+            "most answers never get a reply, so nothing can be judged: continue conversations"
+            + scores
         )
     if document["turns"]["side"] > main:
         found.append("most turns are marked as side turns (X-Turn-Type), which never train")
