@@ -47,7 +47,8 @@ def refuse_unpackable(config: Config) -> None:
     Raises:
         ConfigError: with what to change.
     """
-    if config.judge.kind not in ("likelihood", "callable"):
+    algorithm = build_algorithm(config.trainer)
+    if algorithm.needs_verdicts and config.judge.kind not in ("likelihood", "callable"):
         raise ConfigError(
             f"packed runs have no engine that writes, so judge.kind = {config.judge.kind!r} cannot "
             "work: set it to 'likelihood' or 'callable', or make the runs one by one"
@@ -57,7 +58,6 @@ def refuse_unpackable(config: Config) -> None:
             "packed runs know extractive hints alone: set hints.kind to 'extractive', or make the "
             "runs one by one"
         )
-    algorithm = build_algorithm(config.trainer)
     SeatTraining(config.trainer, algorithm.loss)
 
 
@@ -98,7 +98,7 @@ class Pack:
         return Parts(
             config=config,
             algorithm=algorithm,
-            judge=build_judge(setting),
+            judge=build_judge(setting) if algorithm.needs_verdicts else None,
             hints=build_hint_judge(setting, config.hints),
             hinted=HintRenderer(self._renderer, longest) if algorithm.needs_hints else None,
             renderer=self._renderer,

@@ -20,6 +20,7 @@ from rejoinder.evaluation.watch import Judged, Progress, SampledIds
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintJudge
+from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.hinted import HintRenderer
@@ -54,7 +55,8 @@ class Parts:
 
     config: Config
     algorithm: Algorithm
-    judge: Judge
+    judge: Judge | None
+    """None where the algorithm needs no verdicts."""
     hints: HintJudge | None
     hinted: HintRenderer | None
     renderer: Renderer
@@ -122,11 +124,13 @@ class Seat:
         """Turn what came after an answer into a verdict, and perhaps a sample."""
         parts = self._parts
         answer = Message("assistant", turn.text)
-        judgement = await parts.judge.judge(turn.messages, answer, after)
+        judgement = NOT_ASKED
+        if parts.judge is not None:
+            judgement = await parts.judge.judge(turn.messages, answer, after)
+            self._judged[turn.completion] = Judged(turn.version, judgement.score)
         hints: tuple[str, ...] = ()
         if parts.hints is not None:
             hints = (await parts.hints.hints(turn.messages, answer, after)).hints
-        self._judged[turn.completion] = Judged(turn.version, judgement.score)
         spec = parts.algorithm.sample_spec(judgement, hints)
         if isinstance(spec, SampleSpec):
             self._ready.append(self._sample(turn, spec))
