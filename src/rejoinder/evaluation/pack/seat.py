@@ -88,6 +88,7 @@ class Seat:
         self._start = start
         self._version = BASE_VERSION
         self._trained = 0
+        self._unseeded = 0
         self._held = 0
         self._ready: list[tuple[int, TrainSample]] = []
         """With the number of the request that was answered."""
@@ -136,8 +137,10 @@ class Seat:
         temperature = ask.temperature
         if ask.turn_type is TurnType.MAIN and config.gateway.main_temperature is not None:
             temperature = config.gateway.main_temperature
-        # Without a seed of its own a request differs from run to run by the run's.
-        seed = (config.trainer.seed << 32) + self.requests if ask.seed is None else ask.seed
+        seed = ask.seed
+        if seed is None:  # they differ from each other, and from run to run by the run's own
+            self._unseeded += 1
+            seed = (config.trainer.seed << 32) + self._unseeded
         return Request(prompt, min(ask.max_tokens, room), temperature, seed)
 
     async def _judge(self, turn: _Turn, after: Sequence[Message]) -> None:
