@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rejoinder.config import (
     Config,
@@ -21,8 +24,10 @@ from rejoinder.evaluation.client import Ask
 from rejoinder.evaluation.pack import pack as module
 from rejoinder.evaluation.pack.pack import Pack, Work, refuse_unpackable
 from rejoinder.evaluation.pack.seat import Seat
+from rejoinder.evaluation.personas import benchmark as benchmark_module
+from rejoinder.evaluation.personas.benchmark import Plan, run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
-from rejoinder.evaluation.personas.records import Ended, RunRecord
+from rejoinder.evaluation.personas.records import Ended, RunRecord, read_runs, run_path
 from rejoinder.evaluation.personas.run import RunSpec, run_once
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import Scripted
@@ -93,13 +98,17 @@ async def test_a_run_makes_its_updates_and_measures_each(path: Path) -> None:
     assert record.agreement.of == sum(one.answers for one in record.sessions)
 
 
-async def test_the_same_run_goes_the_same_way_in_any_company(path: Path) -> None:
+async def test_the_same_run_goes_the_same_way_in_any_company(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guards against seats whose steps wait for others, and whose people talk on meanwhile."""
+    monkeypatch.setattr(module, "_MOST_PUT_OFF", 2)
     config = system(path)
     (alone,) = await run([config], [benchmark(3)])
-    others = [system(path, batch_size=size, seed=size) for size in (2, 7, 50)]
+    others = [system(path, batch_size=size, seed=size) for size in (50, 60, 70)]
     company = [config, *others]
-    among, *_ = await run(company, [benchmark(3), *(benchmark(seed) for seed in (4, 5, 6))])
+    short = replace(SETTINGS, sessions=10, heldout=1)
+    among, *_ = await run(company, [benchmark(3), *(benchmark(seed, short) for seed in (4, 5, 6))])
     assert course(among) == course(alone)
 
 
@@ -193,3 +202,29 @@ def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], nam
 def test_systems_of_a_pack_share_one_model(path: Path) -> None:
     with pytest.raises(ConfigError, match="one model"):
         Pack([system(path), system(path / "another")], 1)
+
+
+def test_a_plan_of_packed_runs_writes_each_as_it_ends_and_tells_who_failed(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = benchmark_module.run_once
+    first = run_path(tmp_path / "out", [PERSONA.name], "binary", 0)
+
+    async def run_or_fail(spec: RunSpec, *args: Any, **more: Any) -> RunRecord:
+        if spec.seed == 1:
+            while not await asyncio.to_thread(first.exists):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            raise RejoinderError("it could not be")
+        return await once(spec, *args, **more)
+
+    monkeypatch.setattr(benchmark_module, "run_once", run_or_fail)
+    settings = replace(SETTINGS, updates=1, heldout=1)
+    plan = Plan(groups=((PERSONA,),), seeds=(0, 1, 2), settings=settings, packed=2)
+    console = Console(file=io.StringIO(), width=200)
+    found = run_benchmark(system(path), plan, tmp_path / "out", console=console)
+    assert [one["seed"] for one in found["failed_runs"]] == [1]
+    assert found["results"][0]["seeds"] == [0, 2]
+    records = read_runs(tmp_path / "out")
+    assert [one.updates for one in records] == [1, 1]
+    assert all(one.settings["packed"] is True for one in records)
+    assert not list(tmp_path.glob("out/*.cut.json"))
