@@ -16,7 +16,7 @@ import torch
 
 from rejoinder.algorithms import build_algorithm
 from rejoinder.chat.renderer import ChatTemplateRenderer
-from rejoinder.config import Config
+from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.pack.decoding import decode
 from rejoinder.evaluation.pack.frozen import FrozenEngine
@@ -109,7 +109,10 @@ class Pack:
             config.judge, config.model.policy, self._frozen, self._tokenizer, config.model.path
         )
         algorithm = build_algorithm(config.trainer)
-        longest = min(self._tokenizer.context_length, config.trainer.max_sample_tokens)
+        context = self._tokenizer.context_length
+        longest = min(context, config.trainer.max_sample_tokens)
+        if isinstance(config.engine, TorchEngineConfig):
+            context = min(context, config.engine.context_length or context)
         return Parts(
             config=config,
             algorithm=algorithm,
@@ -119,6 +122,7 @@ class Pack:
             renderer=self._renderer,
             tokenizer=self._tokenizer,
             engine=self._frozen,
+            context_length=context,
             updates=updates,
         )
 

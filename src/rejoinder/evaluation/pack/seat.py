@@ -65,6 +65,8 @@ class Parts:
     tokenizer: ModelTokenizer
     engine: Engine
     """Scores under the start weights."""
+    context_length: int
+    """Most tokens of prompt and answer together."""
     updates: int
     """Steps after which none is taken."""
 
@@ -129,7 +131,7 @@ class Seat:
     def _request(self, prompt: list[int], ask: Ask) -> Request:
         """Return how an answer is sampled: what a gateway would make of it."""
         config = self._parts.config
-        room = self._parts.tokenizer.context_length - len(prompt)
+        room = self._parts.context_length - len(prompt)
         if room < 1:
             failure = RequestFailed(f"the prompt's {len(prompt)} tokens leave no room to answer")
             self.failures.append(str(failure))

@@ -18,6 +18,7 @@ from rejoinder.config import (
     FeedbackJudgeConfig,
     LlmHintsConfig,
     ModelConfig,
+    TorchEngineConfig,
 )
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.client import Ask
@@ -127,6 +128,14 @@ async def test_methods_that_learn_from_hints_run_beside_others(path: Path) -> No
     assert all(isinstance(one, RunRecord) for one in records)
     binary, combine, _ = map(course, records)
     assert binary != combine
+
+
+async def test_the_context_is_that_of_the_configured_engine(path: Path) -> None:
+    engine = TorchEngineConfig(context_length=64)
+    config = system(path).model_copy(update={"engine": engine})
+    (found,) = await run([config], [benchmark(settings=replace(SETTINGS, heldout=1))])
+    assert "could not be measured" in str(found)
+    assert "no room to answer" in str(found)
 
 
 async def test_one_run_that_fails_leaves_the_others_alone(path: Path) -> None:

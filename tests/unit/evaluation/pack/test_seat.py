@@ -79,6 +79,7 @@ class Room:
             renderer=self.renderer,
             tokenizer=tokenizer,
             engine=FakeEngine(),  # type: ignore[arg-type]
+            context_length=tokenizer.context_length,
             updates=updates,
         )
         self.seat = Seat(parts, self.tasks.append)
