@@ -6,8 +6,9 @@ stacked. Seats share nothing but matrix products: the gradient of one has no par
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
-from rejoinder.evaluation.pack.stacked import StackedModel
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
-from rejoinder.trainer.batching import plan, row_length
+from rejoinder.trainer.batching import row_length
 from rejoinder.trainer.distil import candidates
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
@@ -91,19 +92,35 @@ class PackedTrainer:
         self._adam = _Adam(model.weights, [one.config for one in seats])
 
     def step(self, turns: Mapping[int, Sequence[SignalledTurn]]) -> list[int]:
-        """Take an optimizer step at each of the given seats.
+        """Take a step at each of the given seats; one without turns changes no weights.
 
         Returns:
-            the seats whose gradient was not finite, and whose weights are as they were.
+            the seats whose loss or gradient was not finite, and whose weights are as they were.
         """
-        groups = {seat: _groups(own, self._budget) for seat, own in turns.items()}
-        for number in range(max(map(len, groups.values()), default=0)):
-            chosen = [
-                groups[seat][number] if number < len(groups.get(seat, ())) else []
-                for seat in range(self._model.seats)
-            ]
-            self._backward(self._pack(chosen))
-        return self._adam.apply(sorted(turns))
+        losses = torch.zeros(self._model.seats, device=self._model.device)
+        for batch in self._batches(turns):
+            losses += self._backward(self._pack(batch))
+        finite = losses.isfinite().tolist()
+        taught = [seat for seat, own in turns.items() if own]
+        broken = self._adam.apply(list(turns), [seat for seat in taught if finite[seat]])
+        return sorted({*broken, *(seat for seat in taught if not finite[seat])})
+
+    def _batches(
+        self, turns: Mapping[int, Sequence[SignalledTurn]]
+    ) -> Iterator[list[list[SignalledTurn]]]:
+        """Yield some turns of each seat at a time, the longest first.
+
+        Rows of all seats are padded to the longest of any, so it is that one that the budget of a
+        seat is for: else one long turn among many short ones of others would not fit the memory.
+        """
+        ordered = [
+            sorted(turns.get(seat, ()), key=row_length, reverse=True)
+            for seat in range(self._model.seats)
+        ]
+        ranks = itertools.zip_longest(*ordered)
+        lengths = [max(row_length(turn) for turn in rank if turn) for rank in ranks]
+        for group in padded_groups(lengths, self._budget):
+            yield [own[group[0] : group[-1] + 1] for own in ordered]
 
     def _pack(self, turns: list[list[SignalledTurn]]) -> _Batch:
         seats, rows = len(turns), max(map(len, turns))
@@ -137,7 +154,8 @@ class PackedTrainer:
             turns,
         )
 
-    def _backward(self, batch: _Batch) -> None:
+    def _backward(self, batch: _Batch) -> Tensor:
+        """Add to the gradient; return the loss [S] of each seat."""
         model = self._model
         hidden = _gather(model.hidden(batch.ids, batch.mask, saves_memory=True), batch.places)
         compared = batch.targets[..., None]
@@ -147,12 +165,14 @@ class PackedTrainer:
         logprobs = _logprobs(hidden, model.head, compared, batch.temperature)
         reference = self._reference(batch) if self._has_reference else None
         taught = self._taught(batch, compared[..., 1:]) if self._top else {}
-        total = logprobs.new_zeros(())
+        losses = [logprobs.new_zeros(()) for _ in batch.turns]
         for seat, own in enumerate(batch.turns):
             if own:
                 inputs = self._inputs(seat, own, logprobs[seat], reference, taught.get(seat))
-                total = total + self._losses[seat](inputs, self._seats[seat].config.loss)[0]
-        total.backward()  # type: ignore[no-untyped-call]
+                losses[seat] = self._losses[seat](inputs, self._seats[seat].config.loss)[0]
+        found = torch.stack(losses)
+        found.sum().backward()  # type: ignore[no-untyped-call]
+        return found.detach()
 
     def _inputs(
         self,
@@ -215,9 +235,8 @@ class PackedTrainer:
             for row, turn in enumerate(own)
             if turn.teacher_prompts
         ]
-        for group in plan(
-            [len(t.teacher_prompts[0]) + len(t.answer_ids) for *_, t in asked], _WIDE
-        ):
+        lengths = [len(turn.teacher_prompts[0]) + len(turn.answer_ids) for *_, turn in asked]
+        for group in padded_groups(lengths, _WIDE):
             members = [asked[index] for index in group]
             rows = [_under_hint(turn) for *_, turn in members]
             packed = self._pack([rows])
@@ -236,7 +255,7 @@ class PackedTrainer:
 
 
 _WIDE = 16_384
-"""Ids of hinted prompts and answers that the teacher reads at one time."""
+"""Padded ids of hinted prompts and answers that the teacher reads at one time."""
 
 
 class _Adam:
@@ -246,28 +265,38 @@ class _Adam:
         self._weights = weights
         self._seats = seats
         self._steps = [0] * len(seats)
+        """Steps taken of each seat: the learning rate follows from it."""
+        self._updates = [0] * len(seats)
+        """Those that changed weights: the moments' bias follows from it."""
         self._first = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         self._second = {name: torch.zeros_like(weight) for name, weight in weights.items()}
 
     @torch.no_grad()
-    def apply(self, seats: Sequence[int]) -> list[int]:
-        """Step at these seats; return those whose gradient is not finite, which stay."""
+    def apply(self, stepping: Sequence[int], changing: Sequence[int]) -> list[int]:
+        """Count a step of some seats, and change the weights of some of these.
+
+        Returns:
+            those of the latter whose gradient is not finite, and which stay.
+        """
+        for seat in stepping:
+            self._steps[seat] += 1
         grads = {n: weight.grad for n, weight in self._weights.items() if weight.grad is not None}
         if not grads:
             return []
         squares = [grad.flatten(1).square().sum(1) for grad in grads.values()]
         norms = torch.stack(squares).sum(0).sqrt().tolist()
-        broken = [seat for seat in seats if not math.isfinite(norms[seat])]
         rules = [_STAY] * len(self._seats)
-        for seat in seats:
-            if seat not in broken:
-                self._steps[seat] += 1
-                rules[seat] = _Rule.of(self._seats[seat], self._steps[seat], norms[seat])
+        for seat in changing:
+            if math.isfinite(norms[seat]):
+                self._updates[seat] += 1
+                rate = learning_rate(self._seats[seat], self._steps[seat])
+                rules[seat] = _Rule.of(self._seats[seat], self._updates[seat], rate, norms[seat])
+        staying = [seat for seat, rule in enumerate(rules) if rule is _STAY]
         for name, grad in grads.items():
-            grad[broken] = 0.0
+            grad[staying] = 0.0  # whatever it is: nothing times infinity is no nothing
             self._apply(name, grad, rules)
             self._weights[name].grad = None
-        return broken
+        return [seat for seat in changing if seat in staying]
 
     def _apply(self, name: str, grad: Tensor, rules: Sequence[_Rule]) -> None:
         weight, first, second = self._weights[name], self._first[name], self._second[name]
@@ -300,32 +329,19 @@ class _Rule:
     """Learning rate over the bias of the first moment."""
 
     @classmethod
-    def of(cls, config: TrainerConfig, step: int, norm: float) -> _Rule:
-        rate = learning_rate(config, step)
+    def of(cls, config: TrainerConfig, update: int, rate: float, norm: float) -> _Rule:
         fast, slow = config.betas
         return cls(
             clip=min(1.0, config.grad_clip / (norm + 1e-6)),  # as torch's clip_grad_norm_
             fast=fast,
             slow=slow,
             decay=rate * config.weight_decay,
-            second_bias=1 - slow**step,
-            rate=rate / (1 - fast**step),
+            second_bias=1 - slow**update,
+            rate=rate / (1 - fast**update),
         )
 
 
 _STAY = _Rule(clip=0.0, fast=1.0, slow=1.0, decay=0.0, second_bias=1.0, rate=0.0)
-
-
-def _groups(turns: Sequence[SignalledTurn], budget: int) -> list[list[SignalledTurn]]:
-    """Group turns, the longest first, so that padded rows stay within the budget of ids."""
-    groups: list[list[SignalledTurn]] = []
-    for turn in sorted(turns, key=row_length, reverse=True):
-        last = groups[-1] if groups else []
-        if last and row_length(last[0]) * (len(last) + 1) <= budget:
-            last.append(turn)
-        else:
-            groups.append([turn])
-    return groups
 
 
 def _under_hint(turn: SignalledTurn) -> SignalledTurn:
@@ -354,7 +370,8 @@ def _gather(hidden: Tensor, places: Tensor) -> Tensor:
 def _likeliest(hidden: Tensor, head: Tensor, count: int) -> Tensor:
     """Return the most likely ids [S, M, count], whatever the temperature."""
     parts = [
-        torch.bmm(part, head.mT).topk(count).indices for part in torch.split(hidden, _CHUNK, 1)
+        torch.bmm(part, head.mT).topk(min(count, head.shape[1])).indices
+        for part in torch.split(hidden, _CHUNK, 1)
     ]
     return torch.cat(parts, 1)
 

@@ -179,6 +179,8 @@ def run_benchmark(
             or no run has ever come to its end.
     """
     plan.check()
+    if plan.packed and keep is not None:
+        raise ConfigError("packed runs have no data of systems: leave out the folder to keep it in")
     console = console or Console()
     jobs = [
         _Job(plan, base, group, algorithm, seed, output)
@@ -190,10 +192,7 @@ def run_benchmark(
         job.refuse_faults()
     made = [_described(run, output) for run in read_runs(output)]
     require_agreement([*made, *(job.described for job in jobs)])
-    if plan.packed:
-        failed = _make_packs(jobs, plan.packed, console)
-    else:
-        failed = _make_runs(jobs, keep, console)
+    failed = _make_packs(jobs, plan, console) if plan.packed else _make_runs(jobs, keep, console)
     runs = read_runs(output)
     if not runs:
         raise RejoinderError(f"no run came to its end: {failed[-1].reason}")
@@ -215,17 +214,16 @@ def _make_runs(jobs: Sequence[_Job], keep: Path | None, console: Console) -> lis
         console.print(place, highlight=False, soft_wrap=True)
         try:
             with _home(keep, job.name) as home, LiveView(console) as view:
-                write_run(asyncio.run(job.run(home, view)), job.path)
+                job.write(asyncio.run(job.run(home, view)))
         except RejoinderError as error:
             failed.append(job.failed(str(error)))
             console.print(Text(f"{job.name} has failed: {error}"), soft_wrap=True)
-        else:
-            cut_path(job.path).unlink(missing_ok=True)
     return failed
 
 
-def _make_packs(jobs: Sequence[_Job], size: int, console: Console) -> list[FailedRun]:
-    """Make those that are missing, ``size`` at a time, and return those that failed."""
+def _make_packs(jobs: Sequence[_Job], plan: Plan, console: Console) -> list[FailedRun]:
+    """Make those that are missing, several at a time, and return those that failed."""
+    size = plan.packed
     missing = [job for job in jobs if not job.is_finished]
     console.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs finished before")
     failed: list[FailedRun] = []
@@ -233,22 +231,22 @@ def _make_packs(jobs: Sequence[_Job], size: int, console: Console) -> list[Faile
         members = missing[start : start + size]
         console.print(f"runs {start + 1} to {start + len(members)} of {len(missing)}")
         with LiveView(console) as view:
-            found = asyncio.run(_run_pack(members, view))
-        for job, record in zip(members, found, strict=True):
-            if isinstance(record, RejoinderError):
-                failed.append(job.failed(str(record)))
-                console.print(Text(f"{job.name} has failed: {record}"), soft_wrap=True)
-            else:
-                write_run(record, job.path)
-                cut_path(job.path).unlink(missing_ok=True)
+            found = asyncio.run(_run_pack(members, plan.settings.updates, view))
+        for job, error in zip(members, found, strict=True):
+            if error is not None:
+                failed.append(job.failed(str(error)))
+                console.print(Text(f"{job.name} has failed: {error}"), soft_wrap=True)
     return failed
 
 
-async def _run_pack(jobs: Sequence[_Job], watcher: Watcher) -> list[RunRecord | RejoinderError]:
+async def _run_pack(
+    jobs: Sequence[_Job], updates: int, watcher: Watcher
+) -> list[RejoinderError | None]:
+    """Make runs side by side; return why each has failed, if it has."""
     from rejoinder.evaluation.pack.pack import Pack
 
     together = Together(watcher, len(jobs))
-    pack = Pack([job.config(Path()) for job in jobs])
+    pack = Pack([job.config(Path()) for job in jobs], updates)
     return await pack.run([job.run_packed(together) for job in jobs])
 
 
@@ -339,14 +337,19 @@ class _Job:
                     )
             return replace(record, fallbacks=0 if voice is None else voice.fallbacks)
 
-    def run_packed(self, together: Together) -> Work[RunRecord]:
-        """Return the run as work at a seat of a pack."""
+    def write(self, record: RunRecord) -> None:
+        """Write the run that has come to its end."""
+        write_run(record, self.path)
+        cut_path(self.path).unlink(missing_ok=True)
+
+    def run_packed(self, together: Together) -> Work[None]:
+        """Return the run as work at a seat of a pack: it is written as soon as it ends."""
         from rejoinder.evaluation.pack.pack import POLL_S
 
         watcher = together.one()
 
-        async def work(seat: Seat) -> RunRecord:
-            return await self._run_once(seat, seat, Scripted, watcher, POLL_S)
+        async def work(seat: Seat) -> None:
+            self.write(await self._run_once(seat, seat, Scripted, watcher, POLL_S))
 
         return work
 

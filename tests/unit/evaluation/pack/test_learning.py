@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,8 @@ def by_the_trainer(
     for number, turns in enumerate(steps, 1):
         for _ in backend.accumulate(turns):
             pass
-        backend.apply(number)
+        if turns:  # as the training loop does
+            backend.apply(number)
     model = backend._loaded()[0]
     return model.master()
 
@@ -89,9 +91,12 @@ def assert_same(model: StackedModel, seat: int, expected: dict[str, Tensor]) -> 
         torch.testing.assert_close(found, weight, atol=2e-5, rtol=1e-3, msg=lambda m, n=name: n + m)
 
 
-@pytest.mark.parametrize("kind", ["topk", "jsd"])
-def test_seats_learn_as_by_the_trainer(path: Path, kind: str) -> None:
-    distil = DistilConfig.model_validate({"kind": kind, "top": 5})
+@pytest.mark.parametrize(
+    ("kind", "top"), [("topk", 5), ("jsd", 5), ("jsd", None)], ids=["topk", "jsd", "whole"]
+)
+def test_seats_learn_as_by_the_trainer(path: Path, kind: str, top: int | None) -> None:
+    """Without a number, ``jsd`` compares more tokens than the vocabulary has."""
+    distil = DistilConfig.model_validate({"kind": kind, "top": top})
     other = TRAINING.model_copy(
         update={"loss": TRAINING.loss.model_copy(update={"distil": distil}), "learning_rate": 3e-3}
     )
@@ -111,6 +116,37 @@ def test_a_seat_without_a_step_stays_and_counts_its_own_steps(path: Path) -> Non
     assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", turns[:1]))
 
 
+def test_a_step_without_a_signal_counts_for_the_learning_rate_alone(path: Path) -> None:
+    turns = turns_of(1, 4, hints=False)
+    model = packed(path, [SeatTraining(TRAINING, "policy")] * 2, [{0: []}, {0: turns, 1: []}])
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [[], turns]))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", []))
+
+
+def test_rows_of_a_pass_stay_within_the_budget_whoever_has_the_long_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against one long turn that many short ones of another seat are padded to."""
+    short = turns_of(1, 20, hints=False)
+    long = [replace(one, prompt_ids=[3] * 50) for one in turns_of(2, 2, hints=False)]
+    shapes: list[tuple[int, ...]] = []
+    whole = StackedModel.hidden
+
+    def hidden(
+        self: StackedModel, ids: Tensor, mask: Tensor, *, saves_memory: bool = False
+    ) -> Tensor:
+        if self.seats == 2:
+            shapes.append(tuple(ids.shape))
+        return whole(self, ids, mask, saves_memory=saves_memory)
+
+    monkeypatch.setattr(StackedModel, "hidden", hidden)
+    model = packed(path, [SeatTraining(TRAINING, "policy")] * 2, [{0: short, 1: long}])
+    assert all(rows == 1 or rows * length <= 64 for _, rows, length in shapes)
+    assert sum(rows for _, rows, _ in shapes) == len(short)
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [short]))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", [long]))
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
     model = StackedModel(path, 2, CPU)
     trainer = PackedTrainer(
@@ -124,6 +160,24 @@ def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
     for name, weight in before.items():
         torch.testing.assert_close(model.weights[name][1], weight, rtol=0, atol=0)
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [turns]))
+
+
+def test_a_seat_learns_on_after_steps_that_were_nothing(path: Path) -> None:
+    """Guards against moments of an idle seat that its neighbours' steps make NaN."""
+    model = StackedModel(path, 2, CPU)
+    trainer = PackedTrainer(
+        model, StackedModel(path, 1, CPU), [SeatTraining(TRAINING, "policy")] * 2
+    )
+    turns = turns_of(1, 4, hints=False)
+    norm = model.weights["model.norm.weight"].detach()
+    usual = norm[1].clone()
+    norm[1, 0] = float("inf")
+    assert trainer.step({1: turns}) == [1]
+    assert trainer.step({0: turns}) == []
+    norm[1] = usual
+    assert trainer.step({1: turns}) == []
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [turns]))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", [[], turns]))
 
 
 @pytest.mark.parametrize(

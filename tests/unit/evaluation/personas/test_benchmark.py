@@ -16,7 +16,13 @@ from aiohttp import web
 from rich.console import Console
 
 from fake_gateway import FakeGateway
-from rejoinder.config import Config, LikelihoodJudgeConfig, LossConfig, TrainerConfig
+from rejoinder.config import (
+    Config,
+    FeedbackJudgeConfig,
+    LikelihoodJudgeConfig,
+    LossConfig,
+    TrainerConfig,
+)
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.personas.benchmark import Endpoint, Plan, run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
@@ -210,6 +216,8 @@ PLAN = Plan(groups=((CALM,),), settings=SETTINGS)
         (replace(PLAN, gateway=Endpoint("http://127.0.0.1:1")), "give a label"),
         (replace(PLAN, voice=Endpoint("http://far.example/v1", None, "m")), "is not this machine"),
         (replace(PLAN, algorithms=("binary", "alchemy")), "no algorithm is called 'alchemy'"),
+        (replace(PLAN, packed=2, gateway=Endpoint("http://127.0.0.1:1"), label="x"), "inside this"),
+        (replace(PLAN, packed=2, voice=Endpoint("http://127.0.0.1:1", None, "m")), "inside this"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(
@@ -218,6 +226,15 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=told):
         run_it(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_packed_runs_are_refused_where_they_would_not_follow(tmp_path: Path) -> None:
+    plan = replace(PLAN, packed=2)
+    with pytest.raises(ConfigError, match="leave out the folder to keep it in"):
+        run_benchmark(Config(), plan, tmp_path / "out", keep=tmp_path / "kept")
+    with pytest.raises(ConfigError, match=r"judge\.kind = 'feedback'"):
+        run_benchmark(Config(judge=FeedbackJudgeConfig()), plan, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_voice_elsewhere_can_be_allowed() -> None:
