@@ -21,7 +21,7 @@ from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
-from rejoinder.trainer.distil import candidates
+from rejoinder.trainer.distil import Candidates, candidates
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
@@ -47,11 +47,18 @@ class SeatTraining:
             )
         if config.loss.entropy_coefficient:
             raise ConfigError("packed runs know no trainer.loss.entropy_coefficient: set it to 0")
-        if self.loss in DISTILLING and candidates(config.loss.distil).whose != "student":
+        if self.compared.whose == "sampled":
             raise ConfigError(
-                "packed runs compare the student's most likely tokens alone: set "
-                "trainer.loss.distil.kind to 'topk' or 'jsd', or make the runs one by one"
+                "packed runs compare most likely tokens alone: set trainer.loss.distil.kind to "
+                "'topk', 'tail' or 'jsd', or make the runs one by one"
             )
+
+    @property
+    def compared(self) -> Candidates:
+        """Which tokens the loss compares with a teacher: none of the student's, if with no one."""
+        if self.loss not in DISTILLING:
+            return Candidates("student", 0)
+        return candidates(self.config.loss.distil)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +88,7 @@ class PackedTrainer:
         """``start`` holds the start weights in one seat: reference and teacher of all."""
         self._model, self._start, self._seats = model, start, list(seats)
         self._losses: list[Loss] = [find_loss(one.loss, one.config.algorithm) for one in seats]
-        tops = {candidates(one.config.loss.distil).count for one in seats if one.loss in DISTILLING}
-        if len(tops) > 1:
-            raise ConfigError("packed runs must agree in trainer.loss.distil.top")
-        self._top = tops.pop() if tops else 0
+        self._top = max(one.compared.count for one in seats)
         self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
         self._budget = max(one.config.micro_batch_tokens for one in seats)
         for weight in model.weights.values():
@@ -158,13 +162,13 @@ class PackedTrainer:
         """Add to the gradient; return the loss [S] of each seat."""
         model = self._model
         hidden = _gather(model.hidden(batch.ids, batch.mask, saves_memory=True), batch.places)
-        compared = batch.targets[..., None]
+        ids, taught = batch.targets[..., None], dict[int, Tensor]()
         if self._top:
-            likeliest = _likeliest(hidden.detach(), model.head, self._top)
-            compared = torch.cat((compared, likeliest), -1)
-        logprobs = _logprobs(hidden, model.head, compared, batch.temperature)
+            compared = _likeliest(hidden.detach(), model.head, self._top)
+            taught = self._taught(batch, compared)
+            ids = torch.cat((ids, compared), -1)
+        logprobs = _logprobs(hidden, model.head, ids, batch.temperature)
         reference = self._reference(batch) if self._has_reference else None
-        taught = self._taught(batch, compared[..., 1:]) if self._top else {}
         losses = [logprobs.new_zeros(()) for _ in batch.turns]
         for seat, own in enumerate(batch.turns):
             if own:
@@ -196,10 +200,11 @@ class PackedTrainer:
             return torch.cat(learns).float().to(device)
 
         hinted = None
-        if self._seats[seat].loss in DISTILLING:
-            student, anchor = own[:, 1:], own[:, 1:].detach()
+        if count := self._seats[seat].compared.count:
+            student = own[:, 1 : 1 + count]
+            anchor = student.detach()
             weights = spread([turn.signal.hint_weight for turn in turns])
-            teacher = anchor if taught is None else taught[: len(own)]
+            teacher = anchor if taught is None else taught[: len(own), :count]
             teacher = torch.where((weights != 0)[:, None], teacher, anchor)
             hinted = Hinted(weights, student, anchor, teacher)
         return LossInputs(
@@ -226,6 +231,7 @@ class PackedTrainer:
     def _taught(self, batch: _Batch, compared: Tensor) -> dict[int, Tensor]:
         """Return, of each seat with hints, [M, K] of ``compared`` [S, M, K] under its teacher.
 
+        Where a seat compares the teacher's most likely ids, those take the place of the student's.
         Rows of turns without a hint hold zeros.
         """
         found: dict[int, Tensor] = {}
@@ -235,20 +241,22 @@ class PackedTrainer:
             for row, turn in enumerate(own)
             if turn.teacher_prompts
         ]
-        lengths = [len(turn.teacher_prompts[0]) + len(turn.answer_ids) for *_, turn in asked]
-        for group in padded_groups(lengths, _WIDE):
+        widths = [len(turn.teacher_prompts[0]) + len(turn.answer_ids) for *_, turn in asked]
+        for group in padded_groups(widths, _WIDE):
             members = [asked[index] for index in group]
             rows = [_under_hint(turn) for *_, turn in members]
             packed = self._pack([rows])
             hidden = self._start.hidden(packed.ids, packed.mask)
             own = _gather(hidden, packed.places)[0]
-            wanted = [_span(batch.turns[seat], row) for seat, row, _ in members]
-            ids = torch.cat(
-                [compared[seat, span] for (seat, *_), span in zip(members, wanted, strict=True)]
-            )
+            wanted = [(seat, _span(batch.turns[seat], row)) for seat, row, _ in members]
+            lengths = [span.stop - span.start for _, span in wanted]
+            likeliest = _likeliest(own[None], self._start.head, self._top)[0]
+            for (seat, span), ids in zip(wanted, torch.split(likeliest, lengths), strict=True):
+                if self._seats[seat].compared.whose == "teacher":
+                    compared[seat, span] = ids
+            ids = torch.cat([compared[seat, span] for seat, span in wanted])
             said, _ = chunked_logprobs(own, self._start.head[0], ids, packed.temperature[0])
-            parts = torch.split(said, [span.stop - span.start for span in wanted])
-            for (seat, *_), span, part in zip(members, wanted, parts, strict=True):
+            for (seat, span), part in zip(wanted, torch.split(said, lengths), strict=True):
                 whole = found.setdefault(seat, torch.zeros(compared.shape[1:], device=own.device))
                 whole[span] = part
         return found

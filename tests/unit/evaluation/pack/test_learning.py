@@ -91,21 +91,44 @@ def assert_same(model: StackedModel, seat: int, expected: dict[str, Tensor]) -> 
         torch.testing.assert_close(found, weight, atol=2e-5, rtol=1e-3, msg=lambda m, n=name: n + m)
 
 
+def distilling(rate: float, **distil: object) -> TrainerConfig:
+    loss = TRAINING.loss.model_copy(update={"distil": DistilConfig.model_validate(distil)})
+    return TRAINING.model_copy(update={"loss": loss, "learning_rate": rate})
+
+
 @pytest.mark.parametrize(
-    ("kind", "top"), [("topk", 5), ("jsd", 5), ("jsd", None)], ids=["topk", "jsd", "whole"]
+    "distil",
+    [
+        {"kind": "topk", "top": 5},
+        {"kind": "jsd", "top": 5},
+        {"kind": "jsd"},  # compares more tokens than the vocabulary has
+        {"kind": "tail", "top": 5},
+        {"kind": "jsd", "alpha": 0.0, "top": 5},
+    ],
+    ids=["topk", "jsd", "whole", "tail", "forward"],
 )
-def test_seats_learn_as_by_the_trainer(path: Path, kind: str, top: int | None) -> None:
-    """Without a number, ``jsd`` compares more tokens than the vocabulary has."""
-    distil = DistilConfig.model_validate({"kind": kind, "top": top})
-    other = TRAINING.model_copy(
-        update={"loss": TRAINING.loss.model_copy(update={"distil": distil}), "learning_rate": 3e-3}
-    )
+def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) -> None:
+    loss, other = f"distil_{distil['kind']}", distilling(3e-3, **distil)
     plain = [turns_of(seed, 5, hints=False) for seed in (1, 2)]
     hinted = [turns_of(seed, 7, hints=True) for seed in (3, 4)]
-    seats = [SeatTraining(TRAINING, "policy"), SeatTraining(other, f"distil_{kind}")]
+    seats = [SeatTraining(TRAINING, "policy"), SeatTraining(other, loss)]
     model = packed(path, seats, [{0: plain[0], 1: hinted[0]}, {0: plain[1], 1: hinted[1]}])
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", plain))
-    assert_same(model, 1, by_the_trainer(path, other, f"distil_{kind}", hinted))
+    assert_same(model, 1, by_the_trainer(path, other, loss, hinted))
+
+
+def test_seats_compare_tokens_of_their_own_kind_and_number(path: Path) -> None:
+    configs = [
+        distilling(3e-3, kind="topk", top=3),
+        distilling(3e-3, kind="tail", top=6),
+        distilling(3e-3, kind="jsd", alpha=0.0, top=4),
+    ]
+    losses = [f"distil_{config.loss.distil.kind}" for config in configs]
+    turns = [turns_of(seed, 5, hints=True) for seed in (1, 2, 3)]
+    seats = [SeatTraining(*pair) for pair in zip(configs, losses, strict=True)]
+    model = packed(path, seats, [dict(enumerate(turns))])
+    for seat, (config, loss) in enumerate(zip(configs, losses, strict=True)):
+        assert_same(model, seat, by_the_trainer(path, config, loss, [turns[seat]]))
 
 
 def test_a_seat_without_a_step_stays_and_counts_its_own_steps(path: Path) -> None:
@@ -187,10 +210,10 @@ def test_a_seat_learns_on_after_steps_that_were_nothing(path: Path) -> None:
         ({"teacher": {"weights": "current"}}, "trainer.teacher.weights"),
         ({"teacher": {"weights": "ema"}}, "trainer.teacher.weights"),
         ({"loss": {"entropy_coefficient": 0.1}}, "entropy_coefficient"),
-        ({"loss": {"distil": {"kind": "tail"}}}, "distil.kind"),
+        ({"loss": {"distil": {"kind": "token"}}}, "distil.kind"),
     ],
 )
 def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], named: str) -> None:
-    kind = "tail" if named == "distil.kind" else "topk"
+    kind = "token" if named == "distil.kind" else "topk"
     with pytest.raises(ConfigError, match=named):
         SeatTraining(TrainerConfig.model_validate(changed), f"distil_{kind}")

@@ -208,6 +208,11 @@ def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], nam
         refuse_unpackable(system(Path()).model_copy(update=changed))
 
 
+def test_a_judge_that_nobody_asks_may_be_of_any_kind() -> None:
+    config = system(Path(), algorithm="opd").model_copy(update={"judge": FeedbackJudgeConfig()})
+    refuse_unpackable(config)
+
+
 def test_systems_of_a_pack_share_one_model(path: Path) -> None:
     with pytest.raises(ConfigError, match="one model"):
         Pack([system(path), system(path / "another")], 1)
