@@ -26,8 +26,9 @@ from rejoinder.evaluation.pack import pack as module
 from rejoinder.evaluation.pack.pack import Pack, Work, refuse_unpackable
 from rejoinder.evaluation.pack.seat import Seat
 from rejoinder.evaluation.personas import benchmark as benchmark_module
-from rejoinder.evaluation.personas.benchmark import Plan, run_benchmark
+from rejoinder.evaluation.personas.benchmark import run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
+from rejoinder.evaluation.personas.plan import Method, Plan
 from rejoinder.evaluation.personas.records import Ended, RunRecord, read_runs, run_path
 from rejoinder.evaluation.personas.run import RunSpec, run_once
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
@@ -233,9 +234,10 @@ def test_a_plan_of_packed_runs_writes_each_as_it_ends_and_tells_who_failed(
 
     monkeypatch.setattr(benchmark_module, "run_once", run_or_fail)
     settings = replace(SETTINGS, updates=1, heldout=1)
-    plan = Plan(groups=((PERSONA,),), seeds=(0, 1, 2), settings=settings, packed=2)
+    methods = (Method.of("binary", system(path)),)
+    plan = Plan(((PERSONA,),), methods, seeds=(0, 1, 2), settings=settings, packed=2)
     console = Console(file=io.StringIO(), width=200)
-    found = run_benchmark(system(path), plan, tmp_path / "out", console=console)
+    found = run_benchmark(plan, tmp_path / "out", console=console)
     assert [one["seed"] for one in found["failed_runs"]] == [1]
     assert found["results"][0]["seeds"] == [0, 2]
     records = read_runs(tmp_path / "out")
