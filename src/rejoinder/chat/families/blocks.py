@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import JsonCall
@@ -59,7 +58,7 @@ class JsonBlock:
         """See ``Block``."""
         if self.begun:
             self._out.end()
-            if not self.held.strip(FRAME):
+            if self.awaits is None and not self.held.strip(FRAME):
                 self._call.held = self._rest = ""
 
 
@@ -86,6 +85,7 @@ class CallList:
         self._call: JsonCall | None = None
         self._open = False
         self._between = opening  # read since the last call
+        self._wrong = False  # what has been read last is no part of a call
         self.begun = False
 
     @property
@@ -104,19 +104,22 @@ class CallList:
             if self._call is not None:
                 text = text[self._call.feed(text) :]
                 if not self._note(self._call):
-                    self._between = self.held + text
-                    self._call = None
-                    return Reading.OVER
+                    return self._go_wrong(text)
             elif self._frame(text[0]):
                 self._between += text[0]
                 text = text[1:]
             elif self.begun and self._inside and self._brackets and text[0] == "]":
-                self._between = text[1:]
+                self._between, self._wrong = text[1:], True
                 return Reading.OVER
             else:
-                self._between += text
-                return Reading.OVER
+                return self._go_wrong(text)
         return Reading.MORE
+
+    def _go_wrong(self, text: str) -> Reading:
+        self._between = self.held + text
+        self._call = None
+        self._wrong = True
+        return Reading.OVER
 
     def _note(self, call: JsonCall) -> bool:
         """Take note of how a call stands; False: it is none, or goes on as none."""
@@ -143,7 +146,7 @@ class CallList:
         """See ``Block``."""
         if self._open:
             self._out.end()
-        if self.begun and not self.held.strip(FRAME + self._separator):
+        if self.begun and not self._wrong and not self.held.strip(FRAME + self._separator):
             self._between, self._call = "", None
 
 
@@ -153,6 +156,12 @@ class WrittenCall:
 
     name: str
     values: dict[str, str]
+
+
+def written_call(name: str, pairs: Sequence[tuple[str, str]]) -> WrittenCall | None:
+    """Return a call; None where a parameter has two values, for one of them would be lost."""
+    values = dict(pairs)
+    return WrittenCall(name, values) if len(values) == len(pairs) else None
 
 
 class CollectedBlock:
@@ -221,17 +230,22 @@ class ParameterTypes:
 
     def arguments(self, call: WrittenCall) -> str:
         """Return a call's arguments as JSON text."""
-        values = {key: self._value(call.name, key, text) for key, text in call.values.items()}
-        return json.dumps(values, ensure_ascii=False)
+        pairs = [
+            f"{json.dumps(key, ensure_ascii=False)}: {self._value(call.name, key, text)}"
+            for key, text in call.values.items()
+        ]
+        return "{" + ", ".join(pairs) + "}"
 
-    def _value(self, name: str, parameter: str, text: str) -> Any:
-        """A parameter of type string is its text; others are JSON if their text is."""
-        if (name, parameter) in self._strings:
-            return text
-        try:
-            return json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            return text
+    def _value(self, name: str, parameter: str, text: str) -> str:
+        """A parameter of type string is its text; others are JSON, as written, if they are that."""
+        if (name, parameter) not in self._strings:
+            try:
+                json.loads(text, parse_constant=_refuse_constant)
+            except (ValueError, RecursionError):
+                pass
+            else:
+                return text.strip()
+        return json.dumps(text, ensure_ascii=False)
 
 
 def _refuse_constant(name: str) -> None:

@@ -23,6 +23,8 @@ SEPARATOR = "<｜tool▁sep｜>"
 MARKERS = (*SECTION, *CALL, SEPARATOR)
 RULES = TagRules(THOUGHTS, calls_end_thoughts=False)
 
+_TYPE = "function"
+"""What V3 and R1 write before the separator."""
 _FENCED = re.compile(r"\s*([^\s`{}]+)\s*```(?:json)?\s*")
 _PLAIN = re.compile(r"\s*([^\s`{}]+)\s*")
 _FENCE = "` \t\r\n"
@@ -58,6 +60,7 @@ class _Section:
         self.held = SECTION[0]
         self.begun = False
         self.awaits: str | None = None
+        self._wrong = False  # what has been read last is no part of a call
 
     def feed(self, lexeme: Lexeme) -> Reading:
         """See ``Block``."""
@@ -71,9 +74,13 @@ class _Section:
         if self._at is _At.HEAD:
             self._head += lexeme.text
         elif lexeme.text.strip():
-            self.awaits = SECTION[1] if self.begun else None
-            return Reading.OVER
+            return self._go_wrong()
         return Reading.MORE
+
+    def _go_wrong(self) -> Reading:
+        self._wrong = True
+        self.awaits = SECTION[1] if self.begun else None
+        return Reading.OVER
 
     def _read_marker(self, marker: str) -> Reading:
         outside = self._at in (_At.BETWEEN, _At.ARGUMENTS)
@@ -101,14 +108,14 @@ class _Section:
         self.held += before
         if not brace:
             return Reading.MORE
-        named = (
-            _FENCED.fullmatch(self._prelude)
-            if self._prelude.strip()
-            else _PLAIN.fullmatch(self._head)
-        )
+        named = _PLAIN.fullmatch(self._head)
+        if named is not None and named.group(1) == _TYPE:
+            named = _FENCED.fullmatch(self._prelude)
+        elif self._prelude.strip():
+            named = None
         if named is None:
             self.held += text[len(before) :]
-            return Reading.OVER
+            return self._go_wrong()
         self.held = ""
         self.begun = True
         self._at = _At.ARGUMENTS
@@ -120,7 +127,7 @@ class _Section:
         end = self._scan.feed(text)
         self._out.arguments(text[:end])
         self.held += text[end:]
-        return Reading.OVER if self.held.strip(_FENCE) else Reading.MORE
+        return self._go_wrong() if self.held.strip(_FENCE) else Reading.MORE
 
     def _end_call(self) -> None:
         if self._at is _At.ARGUMENTS:
@@ -132,4 +139,4 @@ class _Section:
         """See ``Block``."""
         held = self.held
         self._end_call()
-        self.held = held if held.strip(_FENCE) else ""
+        self.held = held if self._wrong or held.strip(_FENCE) else ""

@@ -94,13 +94,13 @@ class EventWriter:
         self._held_for = kind
         self._at_start = True
 
-    def begin(self, name: str) -> None:
-        """Begin a call."""
+    def begin(self, name: str, id_: str = "") -> None:
+        """Begin a call; ``id_`` where the model gives it one."""
         self._held = ""
         self._at_start = False
         self._open = self._calls
         self._calls += 1
-        self._events.append(CallBegun(self._open, self._new_id(), name))
+        self._events.append(CallBegun(self._open, id_ or self._new_id(), name))
 
     def arguments(self, text: str) -> None:
         """Add to the arguments of the open call."""

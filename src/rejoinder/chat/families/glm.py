@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CollectedBlock, ParameterTypes, WrittenCall
+from rejoinder.chat.families.blocks import CollectedBlock, ParameterTypes, WrittenCall, written_call
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.tagged import Block, TaggedParser, TagRules
 from rejoinder.types import Json
@@ -37,7 +37,7 @@ def read_call(text: str) -> WrittenCall | None:
     head = _NAME.match(text)
     if head is None:
         return None
-    values: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     body = text[head.end() :].rstrip()
     at = 0
     while at < len(body):
@@ -45,6 +45,6 @@ def read_call(text: str) -> WrittenCall | None:
         end = body.find(_VALUE_END, begin.end()) if begin is not None else -1
         if begin is None or end < 0:
             return None
-        values[begin.group(1).strip()] = body[begin.end() : end]
+        pairs.append((begin.group(1).strip(), body[begin.end() : end]))
         at = end + len(_VALUE_END)
-    return WrittenCall(head.group(1), values)
+    return written_call(head.group(1), pairs)

@@ -21,7 +21,7 @@ MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
 _HEADER = re.compile(
     r"(?:<\|start\|>\s*assistant)?\s*(?:to=(?P<early>[^\s<]+))?\s*"
     r"<\|channel\|>\s*(?P<channel>analysis|commentary|final)\s*"
-    r"(?:to=(?P<late>[^\s<]+))?\s*(?:<\|constrain\|>)?\s*\w*\s*"
+    r"(?:to=(?P<late>[^\s<]+))?\s*(?:<\|constrain\|>)?\s*[a-z]*\s*"
 )
 _EARLY = re.compile(r"\s*(?:t(?:o(?:=[^\s<]*\s*)?)?)?")
 """What a header before its first marker may be, as far as it has come."""
@@ -84,6 +84,8 @@ class HarmonyParser:
         if found is None:
             return False
         recipient = found["early"] or found["late"]
+        if found["early"] and found["late"]:
+            return False
         if recipient not in _NOBODY:
             if not self._tools:
                 return False

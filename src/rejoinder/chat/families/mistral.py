@@ -23,7 +23,11 @@ CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 MARKERS = (CALLS, CALL_ID, ARGS)
 RULES = TagRules(THOUGHTS, calls_end_thoughts=False)
 
-_NAME = re.compile(r"\s*([\w./:-]+)\s*")
+_NAME = re.compile(r"\s*[\w./:-]+\s*")
+_ID = re.compile(r"\s*[A-Za-z0-9_-]*\s*")
+_ARGS = re.compile(r"\s*")
+_NEXT = {_NAME: (CALL_ID, ARGS), _ID: (ARGS,)}
+"""The parts of a call before its arguments, and the markers that may follow each."""
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -86,9 +90,8 @@ class _NamedCall:
     def __init__(self, out: EventWriter) -> None:
         self._out = out
         self._scan = Balanced()
-        self._name = ""
-        self._at_name = True
-        self._at_arguments = False
+        self._parts = {_NAME: "", _ID: "", _ARGS: ""}
+        self._at = _NAME
         self.held = CALLS
         self.begun = False
 
@@ -98,26 +101,22 @@ class _NamedCall:
         if self.begun:
             return self._arguments(text) if self._takes(lexeme) else Reading.UNREAD
         if lexeme.marker:
-            if text == CALL_ID and self._at_name:
-                self._at_name = False
-            elif text == ARGS and not self._at_arguments:
-                self._at_name, self._at_arguments = False, True
-            else:
+            if text not in _NEXT.get(self._at, ()):
                 return Reading.UNREAD
+            self._at = _ID if text == CALL_ID else _ARGS
             self.held += text
             return Reading.MORE
         head, brace, _ = text.partition("{")
+        self._parts[self._at] += head
         self.held += head
-        if self._at_name:
-            self._name += head
-        if (self._at_arguments and head.strip()) or (brace and not _NAME.fullmatch(self._name)):
-            self.held += text[len(head) :]
-            return Reading.OVER
         if not brace:
             return Reading.MORE
+        if any(not form.fullmatch(part) for form, part in self._parts.items()):
+            self.held += text[len(head) :]
+            return Reading.OVER
         self.held = ""
         self.begun = True
-        self._out.begin(self._name.strip())
+        self._out.begin(self._parts[_NAME].strip(), self._parts[_ID].strip())
         return self._arguments(text[len(head) :])
 
     def _takes(self, lexeme: Lexeme) -> bool:

@@ -15,6 +15,7 @@ from rejoinder.chat.families.blocks import (
     JsonBlock,
     ParameterTypes,
     WrittenCall,
+    written_call,
 )
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.lexer import Lexeme
@@ -87,13 +88,13 @@ def read_function(text: str) -> WrittenCall | None:
     if head is None:
         return None
     body = body[head.end() :].removesuffix("</function>").rstrip()
-    values: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     at = 0
     while at < len(body):
         begin = _PARAMETER.match(body, at)
         end = _VALUE_END.search(body, begin.end()) if begin is not None else None
         if begin is None or end is None:
             return None
-        values[begin.group(1)] = body[begin.end() : end.start()]
+        pairs.append((begin.group(1), body[begin.end() : end.start()]))
         at = end.end()
-    return WrittenCall(head.group(1), values)
+    return written_call(head.group(1), pairs)
