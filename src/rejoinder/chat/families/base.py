@@ -66,12 +66,11 @@ class Format:
 class AnswerReader(Protocol):
     """One answer from its ids to its events. Made by ``ChatFamily.reader``."""
 
-    def feed(self, ids: Sequence[int]) -> list[AnswerEvent]:
-        """Take ids; return what they add. Text that a later id may change waits."""
-        ...
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
+        """Take ids; return what they add. Text that a later id may change waits.
 
-    def finish(self) -> list[AnswerEvent]:
-        """Return the rest: the answer is over."""
+        With ``last`` or once a stop string has appeared nothing waits, and nothing may follow.
+        """
         ...
 
     @property
@@ -134,12 +133,10 @@ class _PlainReader:
     def stopped(self) -> bool:
         return self._stops.matched is not None
 
-    def feed(self, ids: Sequence[int]) -> list[AnswerEvent]:
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
         text = self._stops.feed(self._stream.feed(ids))
-        return [ContentDelta(text)] if text else []
-
-    def finish(self) -> list[AnswerEvent]:
-        text = self._stops.feed(self._stream.finish()) + self._stops.finish()
+        if last and not self.stopped:
+            text += self._stops.feed(self._stream.finish()) + self._stops.finish()
         return [ContentDelta(text)] if text else []
 
 
@@ -155,11 +152,10 @@ class _ParsingReader:
     def stopped(self) -> bool:
         return self._lexer.stopped
 
-    def feed(self, ids: Sequence[int]) -> list[AnswerEvent]:
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
         self._parser.feed(self._lexer.feed(ids))
-        return self._out.take()
-
-    def finish(self) -> list[AnswerEvent]:
+        if not (last or self.stopped):
+            return self._out.take()
         self._parser.feed(self._lexer.finish())
         self._parser.finish()
         return self._out.finish()

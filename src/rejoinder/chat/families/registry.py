@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
 
 from rejoinder.chat.families import deepseek, glm, harmony, llama, mistral, qwen
 from rejoinder.chat.families.base import ChatFamily, Format, MakeParser
@@ -12,8 +11,6 @@ from rejoinder.chat.families.harmony import HarmonyParser
 from rejoinder.chat.renderer import ChatTemplateRenderer, Renderer
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import Json
-
-FamilyName: TypeAlias = Literal["generic", "qwen", "llama", "mistral", "glm", "deepseek", "gpt-oss"]
 
 
 def _harmony(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> HarmonyParser:

@@ -116,7 +116,7 @@ def read_ids(
     for start, end in itertools.pairwise(borders):
         if not reader.stopped:
             events += reader.feed(ids[start:end])
-    return summary([*events, *reader.finish()])
+    return summary(events if reader.stopped else [*events, *reader.feed([], last=True)])
 
 
 def summary(events: Sequence[AnswerEvent]) -> Read:

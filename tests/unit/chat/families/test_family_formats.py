@@ -7,6 +7,8 @@ from family_kit import TOOLS, Read, read
 
 DS_BEGIN, DS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 DS_CALL, DS_SEP, DS_CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+WRITTEN = "<tool_call>\n<function=f>\n<parameter=s>\n"
+NEXT = "<|start|>assistant"
 
 CASES = {
     "qwen, plain": ("qwen", "Hello.\n", "Hello.\n", None, []),
@@ -21,8 +23,10 @@ CASES = {
     ),
     "qwen, two calls": (
         "qwen",
-        '<think>\na\n</think>\n\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n'
-        '<tool_call>\n{"arguments": {"s": "}"}, "name": "f"}\n</tool_call>\n',
+        (
+            '<think>\na\n</think>\n\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n'
+            '<tool_call>\n{"arguments": {"s": "}"}, "name": "f"}\n</tool_call>\n'
+        ),
         "",
         "a",
         [("f", "{}"), ("f", '{"s": "}"}')],
@@ -67,17 +71,21 @@ CASES = {
     ),
     "qwen, written parameters": (
         "qwen",
-        "<tool_call>\n<function=f>\n<parameter=s>\n12\n</parameter>\n<parameter=n>\n12\n</parameter>\n"
-        "<parameter=x>\na < b\n\n\"c\"\n</parameter>\n</function>\n</tool_call>",
+        (
+            "<tool_call>\n<function=f>\n<parameter=s>\n12\n</parameter>\n"
+            "<parameter=n>\n12\n</parameter>\n"
+            '<parameter=x>\na < b\n\n"c"\n</parameter>\n</function>\n</tool_call>'
+        ),
         "",
         None,
         [("f", '{"s": "12", "n": 12, "x": "a < b\\n\\n\\"c\\""}')],
     ),
     "qwen, written parameters that are cut off": (
-        "qwen", "<tool_call>\n<function=f>\n<parameter=s>\n12", "<tool_call>\n<function=f>\n"
-        "<parameter=s>\n12", None, [],
+        "qwen", f"{WRITTEN}12", f"{WRITTEN}12", None, [],
     ),
-    "llama, bare": ("llama", '{"name": "f", "parameters": {"n": 1}}', "", None, [("f", '{"n": 1}')]),
+    "llama, bare": (
+        "llama", '{"name": "f", "parameters": {"n": 1}}', "", None, [("f", '{"n": 1}')],
+    ),
     "llama, tagged": (
         "llama", '<|python_tag|>{"name": "g", "parameters": {}}; {"name": "f", "arguments": {}}',
         "", None, [("g", "{}"), ("f", "{}")],
@@ -92,7 +100,7 @@ CASES = {
     ),
     "mistral, list": (
         "mistral",
-        'Sure.[TOOL_CALLS] [{"name": "f", "arguments": {"n": [1]}}, {"name": "g", "arguments": {}}]',
+        'Sure.[TOOL_CALLS] [{"name": "f", "arguments": {"n": [1]}}, {"name": "g"}]',
         "Sure.",
         None,
         [("f", '{"n": [1]}'), ("g", "{}")],
@@ -105,9 +113,12 @@ CASES = {
     "mistral, no call": ("mistral", "[TOOL_CALLS] none", "[TOOL_CALLS] none", None, []),
     "glm": (
         "glm",
-        "\n<think>Hm.</think>\nOn it.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>1</arg_value>\n"
-        "<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>l</arg_key>\n"
-        "<arg_value>[1.50, true]</arg_value>\n</tool_call>\n",
+        (
+            "\n<think>Hm.</think>\nOn it.\n<tool_call>f\n"
+            "<arg_key>s</arg_key>\n<arg_value>1</arg_value>\n"
+            "<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n"
+            "<arg_key>l</arg_key>\n<arg_value>[1.50, true]</arg_value>\n</tool_call>\n"
+        ),
         "On it.",
         "Hm.",
         [("f", '{"s": "1", "n": 1, "l": [1.50, true]}')],
@@ -122,15 +133,20 @@ CASES = {
     ),
     "deepseek, fenced": (
         "deepseek",
-        f"Let me see.{DS_BEGIN}{DS_CALL}function{DS_SEP}f\n```json\n{{\"n\": 1}}\n```{DS_CALL_END}\n"
-        f"{DS_CALL}function{DS_SEP}g\n```json\n{{}}\n```{DS_CALL_END}{DS_END}",
-        "Let me see.",
+        (
+            f'See:{DS_BEGIN}{DS_CALL}function{DS_SEP}f\n```json\n{{"n": 1}}\n```{DS_CALL_END}\n'
+            f"{DS_CALL}function{DS_SEP}g\n```json\n{{}}\n```{DS_CALL_END}{DS_END}"
+        ),
+        "See:",
         None,
         [("f", '{"n": 1}'), ("g", "{}")],
     ),
     "deepseek, plain": (
-        "deepseek", f"<think>Hm.</think>{DS_BEGIN}{DS_CALL}f{DS_SEP}{{\"s\": \"`\"}}{DS_CALL_END}{DS_END}",
-        "", "Hm.", [("f", '{"s": "`"}')],
+        "deepseek",
+        f'<think>A</think>{DS_BEGIN}{DS_CALL}f{DS_SEP}{{"s": "`"}}{DS_CALL_END}{DS_END}',
+        "",
+        "A",
+        [("f", '{"s": "`"}')],
     ),
     "deepseek, a draft among thoughts": (
         "deepseek", f"<think>{DS_BEGIN}{DS_CALL}f{DS_SEP}{{}}{DS_CALL_END}{DS_END}</think>No.",
@@ -142,18 +158,19 @@ CASES = {
     ),
     "gpt-oss": (
         "gpt-oss",
-        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.\n"
-        "<|return|>",
+        f"<|channel|>analysis<|message|>Hm.<|end|>{NEXT}<|channel|>final<|message|>Yes.\n<|return|>",
         "Yes.\n",
         "Hm.",
         [],
     ),
     "gpt-oss, a call": (
         "gpt-oss",
-        "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|>"
-        "<|start|>assistant<|channel|>commentary<|message|>One moment.<|end|>"
-        "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
-        '{"n": 1}<|call|>',
+        (
+            f"<|channel|>analysis<|message|>A<|end|>{NEXT}<|channel|>analysis<|message|>B<|end|>"
+            f"{NEXT}<|channel|>commentary<|message|>One moment.<|end|>"
+            f"{NEXT}<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+            '{"n": 1}<|call|>'
+        ),
         "One moment.",
         "A\n\nB",
         [("f", '{"n": 1}')],
@@ -164,7 +181,7 @@ CASES = {
     ),
     "gpt-oss, without a channel": ("gpt-oss", "Yes. to=me", "Yes. to=me", None, []),
     "gpt-oss, an unknown channel": (
-        "gpt-oss", "<|channel|>song<|message|>La<|return|>", "<|channel|>song<|message|>La", None, [],
+        "gpt-oss", "<|channel|>song<|message|>A<|return|>", "<|channel|>song<|message|>A", None, [],
     ),
     "generic": (
         "generic", "<think>\na</think>\n\n<tool_call>{}", "<think>\na</think>\n\n<tool_call>{}",

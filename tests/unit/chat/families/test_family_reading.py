@@ -18,7 +18,7 @@ from family_kit import (
     summary,
     tokenizer,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rejoinder.chat.families.events import ArgumentsDelta, CallBegun, CallEnded
@@ -54,6 +54,7 @@ def _payload(text: str) -> str:
 
 
 @EACH_FAMILY
+@settings(deadline=None, max_examples=60)
 @given(st.data(), CUTS, st.booleans(), PROMPTS)
 def test_any_split_of_any_text_gives_the_same_and_loses_no_letter(
     family, data, cuts, with_tokens, prompt
@@ -66,6 +67,7 @@ def test_any_split_of_any_text_gives_the_same_and_loses_no_letter(
 
 
 @EACH_FAMILY
+@settings(deadline=None, max_examples=60)
 @given(st.data(), CUTS, st.booleans())
 def test_stop_strings_cut_alike_wherever_the_pieces_end(family, data, cuts, with_tokens):
     text = data.draw(hostile(family))
@@ -77,6 +79,7 @@ def test_stop_strings_cut_alike_wherever_the_pieces_end(family, data, cuts, with
 
 
 @EACH_FAMILY
+@settings(deadline=None, max_examples=60)
 @given(st.data(), CUTS)
 def test_any_ids_are_read_even_where_they_are_no_text(family, data, cuts):
     size = tokenizer(family).vocab_size
@@ -85,6 +88,7 @@ def test_any_ids_are_read_even_where_they_are_no_text(family, data, cuts):
 
 
 @EACH_FAMILY
+@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=60), CUTS)
 def test_text_without_markers_is_content_to_the_letter(family, text, cuts):
     prefix = "Say: "  # a bare call must begin with a bracket
@@ -120,6 +124,7 @@ _WRITERS = {
 
 
 @pytest.mark.parametrize("family", sorted(_WRITERS))
+@settings(deadline=None, max_examples=60)
 @given(_ARGUMENTS, CUTS)
 def test_arguments_come_out_as_they_were_written(family, arguments, cuts):
     written = dump(arguments)
@@ -135,7 +140,7 @@ def test_arguments_arrive_while_they_are_sampled(family):
     events = reader.feed(ids)
     assert [type(event) for event in events] == [CallBegun, ArgumentsDelta]
     assert events[1].text == '{"s": "a long '
-    rest = reader.finish()
+    rest = reader.feed([], last=True)
     assert rest == [CallEnded(0)]
     assert summary([*events, *rest]).calls == [("f", '{"s": "a long ')]
 
@@ -147,7 +152,7 @@ def test_text_is_given_out_as_soon_as_nothing_can_change_it(family):
     ids = tokenizer("generic").encode("Aé\nb<[t")
     given_out = [said(summary(reader.feed([id_]))) for id_ in ids]
     assert given_out[:5] == ["A", "", "é", "", "\nb"]
-    assert "".join(given_out) + said(summary(reader.finish())) == "Aé\nb<[t"
+    assert "".join(given_out) + said(summary(reader.feed([], last=True))) == "Aé\nb<[t"
 
 
 def test_a_model_without_tool_calls_gives_out_all_text_at_once():
