@@ -32,7 +32,7 @@ def test_a_close_between_the_wait_and_the_clear_is_not_forgotten(monkeypatch):
     monkeypatch.setattr(checkpointing, "threading", parts)
     monkeypatch.setattr(checkpointing, "INTERVAL_S", 0.001)
     monkeypatch.setattr(checkpointing, "run", lambda *_: None)
-    database = SimpleNamespace(connect=lambda: contextlib.nullcontext())
+    database = SimpleNamespace(connect=contextlib.nullcontext)
     folding = Checkpointer(database)  # type: ignore[arg-type]
     folding.wanted()
     folding._thread.join(timeout=5)
