@@ -180,7 +180,9 @@ class JsonCall:
             self._key, self._at = value, _At.COLON
             return value == "name" or value in _ARGUMENTS or value in _LABELS
         if self._key == "name":
-            if self._name is not None or not value or not self._may_call(value):
+            # Halves of surrogate pairs, which escapes can write, are not printable either.
+            nameable = value.isprintable() and self._may_call(value)
+            if self._name is not None or not value or not nameable:
                 return False
             self._name = value
             if self._seen_arguments:

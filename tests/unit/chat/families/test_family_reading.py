@@ -28,7 +28,7 @@ PAYLOAD = "☃ßΩ🌊한"
 """Letters that no format has: each must come out again, in its order."""
 _SYNTAX = (
     '{"name": "f", "arguments": {', '{"name": "f", "parameters": {"s": "', '{"arguments": {',
-    '}, "name": "f"}', '"name"', '"', "\\", "{", "}", "}}", "[", "]", ", ", ": ", "; ", "\n", " ",
+    '}, "name": "f"}', '{"name": "\\ud83d", "arguments": {', "\\ud83d", '"name"', '"', "\\", "{", "}", "}}", "[", "]", ", ", ": ", "; ", "\n", " ",
     "function", "f", "\n```json\n", "```", "<function=f>", "</function>", "<parameter=s>\n",
     "\n</parameter>", "assistant", "analysis", "final", "commentary", " to=functions.f", "json", "",
     "<think", "<tool", "[TOOL_", "<eos>",
@@ -160,6 +160,12 @@ def test_a_model_without_tool_calls_gives_out_all_text_at_once():
     ids = tokenizer("generic").encode("Aé\n<th")
     given_out = [said(summary(reader.feed([id_]))) for id_ in ids]
     assert given_out == ["A", "", "é", "\n", "<", "t", "h"]
+
+
+def test_a_name_that_cannot_be_written_as_text_is_no_name():
+    """Half a surrogate pair would fail wherever the call is encoded."""
+    text = '<tool_call>{"name": "\\ud83d", "arguments": {}}</tool_call>'
+    assert read("qwen", text).content == text
 
 
 def test_a_stop_string_inside_a_call_ends_it_there():
