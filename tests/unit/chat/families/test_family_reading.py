@@ -28,7 +28,8 @@ PAYLOAD = "☃ßΩ🌊한"
 """Letters that no format has: each must come out again, in its order."""
 _SYNTAX = (
     '{"name": "f", "arguments": {', '{"name": "f", "parameters": {"s": "', '{"arguments": {',
-    '}, "name": "f"}', '{"name": "\\ud83d", "arguments": {', "\\ud83d", '"name"', '"', "\\", "{", "}", "}}", "[", "]", ", ", ": ", "; ", "\n", " ",
+    '}, "name": "f"}', '{"name": "\\ud83d", "arguments": {', "\\ud83d",
+    '"name"', '"', "\\", "{", "}", "}}", "[", "]", ", ", ": ", "; ", "\n", " ",
     "function", "f", "\n```json\n", "```", "<function=f>", "</function>", "<parameter=s>\n",
     "\n</parameter>", "assistant", "analysis", "final", "commentary", " to=functions.f", "json", "",
     "<think", "<tool", "[TOOL_", "<eos>",
