@@ -187,3 +187,23 @@ async def test_logprobs_of_tokens_that_wait_are_sent_with_an_empty_delta(tools_g
         ]
         (row,) = g.rows("SELECT answer_ids FROM answers")
         assert len(told) == len(decode_ids(row["answer_ids"]))
+
+
+async def test_the_official_client_puts_a_streamed_call_together(tools_gateway):
+    from openai import AsyncOpenAI
+
+    async with tools_gateway() as g:
+        g.engine.say(CALL)
+        async with AsyncOpenAI(base_url=f"{g.base_url}/v1", api_key="none") as client:
+            asked = {"model": "default", "messages": [user("?")], "tools": TOOLS}
+            async with client.chat.completions.stream(**asked) as stream:
+                kinds = {event.type async for event in stream}
+                streamed = await stream.get_final_completion()
+            whole = await client.chat.completions.create(**asked)
+        assert "tool_calls.function.arguments.delta" in kinds
+        for completion in (streamed, whole):
+            (choice,) = completion.choices
+            (call,) = choice.message.tool_calls
+            assert (call.function.name, call.function.arguments) == ("weather", ARGUMENTS)
+            assert choice.message.content == "Let me see."
+            assert choice.finish_reason == "tool_calls"
