@@ -19,10 +19,11 @@ ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
 
 _HEADER = re.compile(
-    r"(?:<\|start\|>\s*assistant)?\s*(?:to=(?P<early>[^\s<]+))?\s*"
-    r"<\|channel\|>\s*(?P<channel>analysis|commentary|final)\s*"
-    r"(?:to=(?P<late>[^\s<]+))?\s*(?:<\|constrain\|>)?\s*[a-z]*\s*"
+    r"(?:<\|start\|> ?assistant)? ?(?:to=(?P<early>[^ <]+))? ?"
+    r"<\|channel\|> ?(?P<channel>analysis|commentary|final) ?"
+    r"(?:to=(?P<late>[^ <]+))? ?(?:<\|constrain\|>)? ?[a-z]*"
 )
+"""Each space stands for white space of any length."""
 _EARLY = re.compile(r"\s*(?:t(?:o(?:=[^\s<]*\s*)?)?)?")
 """What a header before its first marker may be, as far as it has come."""
 _BREAKING = frozenset((START, CHANNEL, *ENDS))
@@ -80,7 +81,9 @@ class HarmonyParser:
             self._header = header + text
 
     def _begin_message(self, header: str) -> bool:
-        found = _HEADER.fullmatch(header)
+        # Runs of white space are made one space first: several patterns for them side by side
+        # would try every way of sharing a long run among themselves.
+        found = _HEADER.fullmatch(" ".join(header.split()))
         if found is None:
             return False
         recipient = found["early"] or found["late"]

@@ -23,9 +23,9 @@ CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 MARKERS = (CALLS, CALL_ID, ARGS)
 RULES = TagRules(THOUGHTS, calls_end_thoughts=False)
 
-_NAME = re.compile(r"\s*[\w./:-]+\s*")
-_ID = re.compile(r"\s*[A-Za-z0-9_-]*\s*")
-_ARGS = re.compile(r"\s*")
+_NAME = re.compile(r"[\w./:-]+")
+_ID = re.compile(r"[A-Za-z0-9_-]*")
+_ARGS = re.compile("")
 _NEXT = {_NAME: (CALL_ID, ARGS), _ID: (ARGS,)}
 """The parts of a call before its arguments, and the markers that may follow each."""
 _LETTERS = string.ascii_letters + string.digits
@@ -111,7 +111,7 @@ class _NamedCall:
         self.held += head
         if not brace:
             return Reading.MORE
-        if any(not form.fullmatch(part) for form, part in self._parts.items()):
+        if any(not form.fullmatch(part.strip()) for form, part in self._parts.items()):
             self.held += text[len(head) :]
             return Reading.OVER
         self.held = ""

@@ -236,3 +236,16 @@ def test_without_tools_nothing_is_a_call():
 def test_a_tool_that_nobody_offered_is_called_all_the_same_where_a_marker_says_so():
     """Its caller answers that there is none, and the model can learn from that."""
     assert read("qwen", '<tool_call>{"name": "h", "arguments": {}}</tool_call>', tools=TOOLS).calls
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("gpt-oss", f"<|channel|>final{' ' * 500}!<|message|>"),
+        ("mistral", f"[TOOL_CALLS]f[CALL_ID]{' ' * 50_000}!{{"),
+        ("qwen", f"<tool_call><function=f><parameter=s>{'</parameter> ' * 5_000}!</tool_call>"),
+    ],
+)
+def test_long_runs_of_one_thing_take_no_longer_than_other_text(family, text):
+    """A pattern that tries every way to share a run of spaces would need hours for the first."""
+    assert read(family, text).content == text
