@@ -11,10 +11,10 @@ import typer
 
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import leave_on_sigterm, out
-from rejoinder.config import Config, load_config
 from rejoinder.errors import EXIT_REFUSED, ConfigError
 
 if TYPE_CHECKING:  # imported where it is needed: commands start fast
+    from rejoinder.config import Config
     from rejoinder.evaluation.personas.plan import Method
 
 app = typer.Typer(no_args_is_help=True)
@@ -179,6 +179,7 @@ def _methods(
     Raises:
         ConfigError: they cannot be told apart, or a file cannot be read.
     """
+    from rejoinder.config import load_config
     from rejoinder.evaluation.personas.plan import Method
 
     wanted = list(dict.fromkeys(algorithms))
