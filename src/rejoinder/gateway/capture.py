@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rejoinder.chat.detokenizer import Detokenizer, StopMatcher
-from rejoinder.chat.linking import History
+from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
 from rejoinder.journal.base import AbortedTurn, FinishedTurn
 from rejoinder.types import Fate, FinishReason, Message, VersionRun

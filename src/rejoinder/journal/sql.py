@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO
 
 from rejoinder.journal import (
+    explain,
     export,
     feedback,
     judging,
@@ -353,6 +354,11 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         return export.write_records(
             self.database.reader(), target, since, policy=policy, tenant=tenant
         )
+
+    def explain_turn(self, any_id: str) -> list[Json]:
+        """See ``WatchJournal``."""
+        with self.database.snapshot() as connection:
+            return explain.explain_turn(connection, any_id)
 
     def status(self, policy: str, max_staleness: int) -> Json:
         """See ``WatchJournal``."""

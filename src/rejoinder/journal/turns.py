@@ -46,9 +46,9 @@ def find_chains(
     if external_session is not None:
         statement, values["external"] = sql.FIND_CHAIN_IN_SESSION, external_session
     return [
-        ChainMatch(turn_id, session_id, external, found, bool(superseded))
+        ChainMatch(turn_id, session_id, external, found, bool(superseded), trace)
         for chain in dict.fromkeys(chains[-MOST_CHAINS:])
-        for turn_id, session_id, external, found, superseded in statement.fetch(
+        for turn_id, session_id, external, found, superseded, trace in statement.fetch(
             connection, chain=chain, **values
         )
     ]
@@ -72,8 +72,8 @@ def find_same_request(
             most=MOST_REPEATS,
         )
     return [
-        SameRequest(turn_id, session_id, parent_id, created_at, bool(is_open))
-        for turn_id, session_id, parent_id, created_at, is_open in rows
+        SameRequest(turn_id, session_id, parent_id, created_at, bool(is_open), trace)
+        for turn_id, session_id, parent_id, created_at, is_open, trace in rows
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rejoinder.chat.detokenizer import Detokenizer
-from rejoinder.chat.linking import History
+from rejoinder.chat.history import History
 from rejoinder.engine.base import TokenChunk
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.types import Fate, FinishReason, Message, VersionRun

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rejoinder.config import GatewayConfig
 from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import read_identity
@@ -12,7 +13,7 @@ from rejoinder.types import TurnType
 
 def identity(headers: dict[str, str] | None = None, **fields: object):
     raw = {name.encode(): value.encode("latin-1") for name, value in (headers or {}).items()}
-    return read_identity(raw, ChatBody(messages=[], **fields))
+    return read_identity(raw, ChatBody(messages=[], **fields), (), GatewayConfig())
 
 
 def test_a_request_that_says_nothing_is_a_main_turn_of_a_derived_session():
