@@ -52,15 +52,15 @@ class SessionRule(Section):
     """
 
     name: str = Field(pattern=r"^[a-z0-9_-]{1,32}$")
-    """How `rejoinder explain turn` calls the rule."""
+    """How ``rejoinder explain turn`` calls the rule."""
     look_in: str = Field(
         pattern=r"^(first_user|system|prompt_cache_key|header\.[A-Za-z0-9-]{1,64}|metadata\..{1,64})$"
     )
-    """`first_user` (the first user message), `system` (the first system message),
-    `prompt_cache_key` (the body's field), `header.NAME` or `metadata.NAME`."""
+    """``first_user`` (the first user message), ``system`` (the first system message),
+    ``prompt_cache_key`` (the body's field), ``header.NAME`` or ``metadata.NAME``."""
     after: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field((), max_length=8)
     """Texts before the id, in this order, each after the one before it. The id is then the letters,
-    digits and `_-.:@/+=~` that follow, at most 256. Without any, the whole value is the id."""
+    digits and ``_-.:@/+=~`` that follow, at most 256. Without any, the whole value is the id."""
 
     @model_validator(mode="after")
     def _has_a_mark(self) -> SessionRule:
@@ -69,6 +69,7 @@ class SessionRule(Section):
         return self
 
 
+# What clients are known to send; the linking of each is a case in the tests.
 OPENCLAW_SESSION = SessionRule(
     name="openclaw", look_in="first_user", after=("\n\nRuntime: agent=", "| sessionId=")
 )
