@@ -43,6 +43,9 @@ class ModelConfig(Section):
     """``auto`` takes CUDA if there is one; else ``cpu``, ``cuda``, ``cuda:1``."""
 
 
+MAX_OPENING_CHARS = 200
+
+
 class SessionRule(Section):
     """Where to find a session's id in requests of clients that send no header for it.
 
@@ -108,12 +111,19 @@ class GatewayConfig(Section):
     """Let turns sampled with top_p, top_k, min_p or penalties train. Off: served only."""
     main_temperature: float | None = Field(None, ge=0.05, le=2.0)
     """Overrides the temperature of main turns (and drops truncation), so that they train."""
-    side_openings: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(
-        SIDE_OPENINGS, max_length=100
+    side_openings: tuple[Annotated[str, Field(min_length=1, max_length=MAX_OPENING_CHARS)], ...] = (
+        Field(SIDE_OPENINGS, max_length=100)
     )
-    """A request whose last user message begins so, in upper or lower case, is a side turn unless it
-    says its type: programs ask so for titles, heartbeats and memory."""
+    """A request whose last user message begins so is a side turn unless it says its type: programs
+    ask so for titles, heartbeats and memory. Lower case, and compared without regard to case."""
     session_rules: tuple[SessionRule, ...] = Field((OPENCLAW_SESSION,), max_length=16)
+
+    @field_validator("side_openings")
+    @classmethod
+    def _are_lower_case(cls, openings: tuple[str, ...]) -> tuple[str, ...]:
+        if any(opening != opening.lower() for opening in openings):
+            raise ValueError("write them in lower case")
+        return openings
 
 
 class TorchEngineConfig(Section):

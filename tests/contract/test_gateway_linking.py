@@ -91,7 +91,7 @@ async def test_openclaws_heartbeat_says_nothing_about_the_answer_before_it(gatew
         ({}, {}, "side"),
         ({}, {"turn_type": "main"}, "main"),
         ({"side_openings": ()}, {}, "main"),
-        ({"side_openings": ("PLEASE generate",)}, {}, "side"),
+        ({"side_openings": ("please generate",)}, {}, "side"),
     ],
     ids=["by its opening", "unless it says its type", "switched off", "own openings"],
 )

@@ -328,5 +328,7 @@ def _ask(rules: Sequence[Rule[Known, Found]], known: Known) -> tuple[Rule[Known,
 
 
 def _explained(rule: Rule[Known, Found], turns: Sequence[str]) -> Json:
-    made: Json = {"rule": rule.name, "why": rule.says.format(count=len(turns))}
-    return made | {"turns": list(turns)} if turns else made
+    if not turns:
+        return {"rule": rule.name, "why": rule.says}
+    why = rule.says.format(count=len(turns))
+    return {"rule": rule.name, "why": why, "turns": list(turns)}

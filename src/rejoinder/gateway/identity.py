@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rejoinder.chat.client_context import own_words
-from rejoinder.config import GatewayConfig
+from rejoinder.config import MAX_OPENING_CHARS, GatewayConfig
 from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.session_rules import MAX_SESSION_CHARS, find_session
@@ -124,13 +124,13 @@ def _turn_type(
     return TurnType.MAIN, "default"
 
 
-def _side_opening(messages: Sequence[Message], openings: Sequence[str]) -> str | None:
+def _side_opening(messages: Sequence[Message], openings: tuple[str, ...]) -> str | None:
     """Return with which of the openings the last user message that says anything begins."""
     said = (own_words(one) for one in reversed(messages) if one.role == "user")
-    words = next(filter(None, said), "")
-    return next(
-        (opening for opening in openings if words[: len(opening)].lower() == opening.lower()), None
-    )
+    begins = next(filter(None, said), "")[:MAX_OPENING_CHARS].lower()
+    if not begins.startswith(openings):
+        return None
+    return next(opening for opening in openings if begins.startswith(opening))
 
 
 def _trace(headers: Headers) -> bytes | None:

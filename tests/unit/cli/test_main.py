@@ -80,6 +80,7 @@ def test_an_unknown_key_names_the_key() -> None:
         ("[trainer]\nbetas = [1.5, 0.9]\n", "trainer.betas: each must be at least 0 and below 1"),
         ("[judge]\nmargin = -1\n", "judge.margin: Input should be greater than"),
         ("[evaluation]\nevery = 1\n", "evaluation: evaluation.every needs"),
+        ('[gateway]\nside_openings = ["Hi"]\n', "gateway.side_openings: write them in lower case"),
         (f"{RULE}", "gateway.session_rules.0.look_in is required"),
         (f'{RULE}look_in = "body"\n', "gateway.session_rules.0.look_in: String should match"),
         (f'{RULE}look_in = "system"\n', "gateway.session_rules.0: a session rule that looks in"),
