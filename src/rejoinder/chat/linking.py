@@ -140,7 +140,7 @@ def _repeat(turns: Sequence[SameRequest]) -> Repeat | None:
 REPEATS: tuple[Rule[Facts, Repeat], ...] = (
     Rule(
         "asked_again",
-        "repeats {count} earlier request(s) of the named session",
+        "asks again what {count} request(s) of the named session asked",
         lambda facts: _repeat(facts.same) if facts.named else None,
     ),
     Rule(

@@ -63,10 +63,11 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
     yield "turn", entry["turn"]
     yield "completion", f"{entry['completion']}, answer {entry['choice']}"
     yield "type", _with(entry["turn_type"], link.get("type_by"))
-    named = None if entry["external_session"] is None else repr(entry["external_session"])
-    yield "session", _with(entry["session"], named)
+    yield "session", entry["session"]
     if "session" in link:
-        yield "", _with(_rule(link["session"]), link["named_by"])
+        yield "", _rule(link["session"])
+    if entry["external_session"] is not None:
+        yield "named", _by(repr(entry["external_session"]), link.get("named_by"))
     yield "parent", entry["parent"] or "none"
     yield "", _rule(link["parent"]) if "parent" in link else entry["reason"]
     if "repeat" in link:
@@ -74,8 +75,9 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
     if "next_state" in link:
         said = link["next_state"]
         yield (
-            "says of it",
-            f"{said['messages']} message(s); {said['left_out']} left out as client context",
+            "brings",
+            f"{said['messages']} message(s) of the parent's next state; "
+            f"{said['left_out']} left out as client context",
         )
     if entry["trace"]:
         yield "trace", entry["trace"]
@@ -101,6 +103,10 @@ def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:
 
 def _with(text: str, remark: str | None) -> str:
     return text if remark is None else f"{text} ({remark})"
+
+
+def _by(text: str, where: str | None) -> str:
+    return text if where is None else f"{text} by {where}"
 
 
 def _rule(decided: Json) -> str:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 import openclaw_requests as oc
 from rejoinder.chat.history import History
-from rejoinder.chat.linking import Facts, NamedSession, decide
+from rejoinder.chat.linking import (
+    PARENTS,
+    REPEATS,
+    SESSIONS,
+    Facts,
+    LinkDecision,
+    NamedSession,
+    Rule,
+    decide,
+)
 from rejoinder.chat.messages import normalise
 from rejoinder.types import ChainMatch, SameRequest
 
 Json = dict
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "http-api.md"
 
 
 def user(text: str) -> Json:
@@ -284,11 +295,16 @@ def recorded(case: Case) -> tuple[list[ChainMatch], list[SameRequest], History]:
     return matches, same, request
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_request_is_linked_as_the_table_says(case: Case) -> None:
+def linked(case: Case) -> LinkDecision:
+    """What the rules make of a case."""
     matches, same, request = recorded(case)
     named = None if case.named is None else NamedSession(case.named, f"named:{case.named}")
-    decision = decide(Facts(request, named, matches, same, case.trace, now=1.0))
+    return decide(Facts(request, named, matches, same, case.trace, now=1.0))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_request_is_linked_as_the_table_says(case: Case) -> None:
+    decision = linked(case)
     why = decision.explanation
     assert why["parent"]["rule"] == case.by, why
     assert decision.parent_id == (None if case.parent is None else str(case.parent))
@@ -301,19 +317,21 @@ def test_the_request_is_linked_as_the_table_says(case: Case) -> None:
 
 def test_every_rule_of_the_tables_is_in_the_table_of_cases() -> None:
     """A new rule needs a case that it decides."""
-    from rejoinder.chat.linking import PARENTS, REPEATS
-
     assert {rule.name for rule in PARENTS} == {case.by for case in CASES}
     assert {rule.name for rule in REPEATS} == {case.repeat_by for case in CASES}
+    decided = {linked(case).explanation["session"]["rule"] for case in CASES}
+    assert {rule.name for rule in SESSIONS} == decided
+
+
+@pytest.mark.parametrize("rule", [*PARENTS, *REPEATS, *SESSIONS], ids=lambda rule: rule.name)
+def test_every_rule_is_in_the_reference(rule: Rule) -> None:
+    assert f"| `{rule.name}` |" in REFERENCE.read_text("utf-8")
 
 
 def test_the_explanation_says_how_much_of_the_reply_was_client_context() -> None:
-    case = next(case for case in CASES if "not the block" in case.name)
-    matches, same, request = recorded(case)
-    named = NamedSession("abc", "named:abc")
-    decision = decide(Facts(request, named, matches, same))
-    assert decision.explanation["next_state"] == {"messages": 1, "left_out": 1}
-    assert decision.explanation["parent"]["turns"] == ["0"]
+    why = linked(next(case for case in CASES if "not the block" in case.name)).explanation
+    assert why["next_state"] == {"messages": 1, "left_out": 1}
+    assert why["parent"]["turns"] == ["0"]
 
 
 def test_a_system_prompt_is_no_part_of_what_is_hashed() -> None:

@@ -55,8 +55,9 @@ def test_the_rules_that_decided_are_named_with_what_they_looked_at(story: Story)
     shown = lines(said)
     assert f"turn {turn.turn_id}" in shown
     assert "type main (default)" in shown
-    assert f"session {turn.session_id} ('[bold]x')" in shown
-    assert "named: the session that the client names (rule openclaw)" in shown
+    assert f"session {turn.session_id}" in shown
+    assert "named: the session that the client names" in shown
+    assert "named '[bold]x' by rule openclaw" in shown
     assert "parent none" in shown
     assert "several_answers: 2 earlier answers fit: t1, t2" in shown
     assert "state waiting" in shown
