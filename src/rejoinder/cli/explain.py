@@ -74,11 +74,8 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
         yield "repeats", _rule(link["repeat"])
     if "next_state" in link:
         said = link["next_state"]
-        yield (
-            "brings",
-            f"{said['messages']} message(s) of the parent's next state; "
-            f"{said['left_out']} left out as client context",
-        )
+        left_out = f"{said['left_out']} left out as client context"
+        yield "brings", f"{said['messages']} message(s) of the parent's next state; {left_out}"
     if entry["trace"]:
         yield "trace", entry["trace"]
     yield "state", _with(entry["state"], entry["fate"])
