@@ -9,12 +9,13 @@ none. Nothing is linked by time, by ``user`` or by a trace alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
+from rejoinder.chat.client_context import own_words
 from rejoinder.chat.history import History
 from rejoinder.types import ChainMatch, Json, Message, SameRequest, Scope
 
@@ -62,6 +63,8 @@ class Facts:
     """The trace of the request, where its client sends one."""
     now: float = 0.0
     """For the age of retried requests, Unix seconds."""
+    answers: Mapping[str, Message] = field(default_factory=dict)
+    """Answers of the turns that ``unread`` names."""
 
     @cached_property
     def last(self) -> list[ChainMatch]:
@@ -74,6 +77,29 @@ class Facts:
     def earlier(self) -> list[ChainMatch]:
         """Turns that gave the newest known answer of the history."""
         return next(filter(None, map(self.at, reversed(self.history.answer_chains))), [])
+
+    @property
+    def unread(self) -> list[str]:
+        """Turns whose answers must be read: chains do not tell apart what stands beside calls."""
+        if len(self.last) < 2 or not self._words:
+            return []
+        return [turn.turn_id for turn in self.last]
+
+    @cached_property
+    def _words(self) -> str:
+        """What the last answer says beside its tool calls, as the client sent it back."""
+        at = self.history.last_answer
+        if at is None or not self.history.messages[at].tool_calls:
+            return ""
+        return own_words(self.history.messages[at])
+
+    def in_words(self, turns: Sequence[ChainMatch]) -> list[ChainMatch]:
+        """Return the turns whose answers say the same beside their tool calls."""
+        return [
+            turn
+            for turn in turns
+            if (answer := self.answers.get(turn.turn_id)) and own_words(answer) == self._words
+        ]
 
     def at(self, chain: bytes) -> list[ChainMatch]:
         """Return the turns behind one chain; replaced ones count only where there is no other."""
@@ -206,6 +232,11 @@ PARENTS: tuple[Rule[Facts, Parent], ...] = (
         lambda facts: Parent() if facts.history.last_answer is None else None,
     ),
     Rule("last_answer", "replies to the last answer", lambda facts: _the_one(facts.last)),
+    Rule(
+        "last_answer_in_words",
+        "replies to the last answer: of those with its tool calls, the one with its text",
+        lambda facts: _the_one(facts.in_words(facts.last)),
+    ),
     Rule(
         "last_answer_in_trace",
         "replies to the last answer: of those that fit, the one of its trace",

@@ -90,7 +90,10 @@ class Linker:
             same: list[SameRequest] = []
             if wants_same:
                 same = self._journal.find_same_request(scope, history.request_chain, external)
-            return decide(replace(facts, matches=matches, same=same, now=time.time()))
+            known = replace(facts, matches=matches, same=same, now=time.time())
+            if unread := known.unread:
+                known = replace(known, answers=self._journal.read_answers(unread))
+            return decide(known)
 
         return await self._in_thread(read)
 

@@ -146,6 +146,10 @@ class TurnJournal(Protocol):
         """Return turns with this request chain; within one external session if one is given."""
         ...
 
+    def read_answers(self, turn_ids: Sequence[str]) -> dict[str, Message]:
+        """Return the answers of turns, as their clients saw them; broken ones are left out."""
+        ...
+
     def find_session(self, scope: Scope, external_session: str) -> str | None:
         """Return the internal id of the session a client names, if it is known."""
         ...

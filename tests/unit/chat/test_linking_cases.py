@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +119,25 @@ CASES = (
         CLAW_RESULT,
         parent=1, by="last_answer", session="s2", named="xyz",
         next_state=("tool: hi",),
+    ),
+    Case(
+        "two answers with one tool call, told apart by the text beside it",
+        (
+            Turn(GO, oc.called("x", content="First.")),
+            Turn(GO, oc.called("y", content="Second.")),
+        ),
+        (*GO, oc.called("z", content=" Second."), oc.result("z", "done")),
+        parent=1, by="last_answer_in_words",
+        next_state=("tool: done",),
+    ),
+    Case(
+        "two answers with one tool call, sent back without the text beside it",
+        (
+            Turn(GO, oc.called("x", content="First.")),
+            Turn(GO, oc.called("y", content="Second.")),
+        ),
+        (*GO, oc.called("z"), oc.result("z", "done")),
+        parent=None, by="several_answers", ambiguous=(0, 1),
     ),
     Case(
         "the history was summarised: its session goes on, nothing is judged",
@@ -299,7 +318,9 @@ def linked(case: Case) -> LinkDecision:
     """What the rules make of a case."""
     matches, same, request = recorded(case)
     named = None if case.named is None else NamedSession(case.named, f"named:{case.named}")
-    return decide(Facts(request, named, matches, same, case.trace, now=1.0))
+    facts = Facts(request, named, matches, same, case.trace, now=1.0)
+    answers = {id_: normalise([case.before[int(id_)].answer])[0] for id_ in facts.unread}
+    return decide(replace(facts, answers=answers))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
