@@ -72,7 +72,7 @@ class SessionRule(Section):
         return self
 
 
-# What clients are known to send; the linking of each is a case in the tests.
+# What programs are known to send.
 OPENCLAW_SESSION = SessionRule(
     name="openclaw", look_in="first_user", after=("\n\nRuntime: agent=", "| sessionId=")
 )

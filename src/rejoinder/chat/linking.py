@@ -103,12 +103,16 @@ class Facts:
 
     def at(self, chain: bytes) -> list[ChainMatch]:
         """Return the turns behind one chain; replaced ones count only where there is no other."""
-        found = [
-            turn
-            for turn in self.matches
-            if turn.chain == chain and (self.named is None or self.named.holds(turn))
-        ]
+        found = self._by_chain.get(chain, [])
         return [turn for turn in found if not turn.superseded] or found
+
+    @cached_property
+    def _by_chain(self) -> dict[bytes, list[ChainMatch]]:
+        found: dict[bytes, list[ChainMatch]] = {}
+        for turn in self.matches:
+            if self.named is None or self.named.holds(turn):
+                found.setdefault(turn.chain, []).append(turn)
+        return found
 
     @cached_property
     def retried(self) -> list[SameRequest]:
