@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rejoinder.engine.base import EngineInfo, ScoreRequest, ScoreResult
 from rejoinder.journal.base import JudgeTask, RoleReport, SampleSpec
@@ -88,10 +89,11 @@ class FakeJudge:
 class FakeJournal:
     """A queue in memory; time passes only when a test moves ``now``."""
 
-    def __init__(self, jobs: int = 1) -> None:
-        self.queue = [self._task(f"turn-{number}") for number in range(jobs)]
+    def __init__(self, jobs: int = 1, **task: Any) -> None:
+        """``task``: what all jobs have otherwise."""
+        self.queue = [replace(self._task(f"turn-{number}"), **task) for number in range(jobs)]
         self.held: dict[str, JudgeTask] = {}
-        self.commits: list[tuple[str, Judgement, SampleSpec | None, Fate | None]] = []
+        self.commits: list[tuple[str, Judgement | None, SampleSpec | None, Fate | None]] = []
         self.retries: list[tuple[str, float, bool]] = []
         self.counts: Counter[tuple[str, str]] = Counter()
         self.heartbeats: list[RoleReport] = []
@@ -114,7 +116,11 @@ class FakeJournal:
         return tasks
 
     def commit_judgement(
-        self, task: JudgeTask, judgement: Judgement, sample: SampleSpec | None, fate: Fate | None
+        self,
+        task: JudgeTask,
+        judgement: Judgement | None,
+        sample: SampleSpec | None,
+        fate: Fate | None,
     ) -> bool:
         del self.held[task.turn_id]
         if self.refuses_commits:
@@ -139,6 +145,8 @@ class FakeJournal:
 
 class Rule:
     """The signal of the algorithm ``combine``."""
+
+    needs_hints = True
 
     def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
         if judgement.score is None and not hints:

@@ -37,6 +37,11 @@ class ModelConfig(Section):
     """Name of the policy; what clients put into ``model`` (any other listed alias works too)."""
     path: str = "embedded"
     """``embedded`` (SmolLM2-135M-Instruct from its package), a model directory, or a hub id."""
+    family: Literal["auto", "generic", "qwen", "llama", "mistral", "glm", "deepseek", "gpt-oss"] = (
+        "auto"
+    )
+    """How answers are read: which markers stand around thoughts and tool calls. ``auto`` asks the
+    chat template; ``generic`` reads all text as content."""
     dtype: Literal["float32", "bfloat16", "auto"] = "auto"
     """``auto``: bfloat16 on CUDA, float32 on CPU (a bf16 backward pass is far slower there)."""
     device: str = "auto"
@@ -290,6 +295,7 @@ class LoraConfig(Section):
 
 
 DistilKind: TypeAlias = Literal["topk", "token", "tail", "jsd"]
+TeacherWeights: TypeAlias = Literal["frozen", "current", "ema"]
 HintChoice: TypeAlias = Literal["overlap", "token_overlap", "longest", "random"]
 
 
@@ -305,14 +311,19 @@ class DistilConfig(Section):
     clip: float | None = Field(None, gt=0)
     """Bound of teacher minus student log-probability; None: 1 for ``topk``, 5 for ``token``."""
     alpha: float = Field(0.5, ge=0, le=1)
-    """Of ``jsd``: 0 is KL(teacher || student), 1 is KL(student || teacher)."""
+    """Of ``jsd``: 1 is KL(student || teacher); 0 is KL(teacher || student), over the teacher's most
+    likely tokens."""
 
 
 class TeacherConfig(Section):
     """Who scores an answer with the hint in its prompt."""
 
-    weights: Literal["frozen", "current"] = "frozen"
-    """The policy's start weights, or those in training."""
+    weights: TeacherWeights = "frozen"
+    """The policy's start weights, those in training, or a running average of these."""
+    decay: float = Field(0.95, gt=0, lt=1)
+    """Share of the average that each optimizer step keeps, for ``ema``. The default, usual where a
+    model distils itself (SDPO), averages about the last 20 steps; with 0.999, usual in vision, the
+    start weights still count 0.9 after a hundred."""
     choice: HintChoice = "overlap"
     """Which of several hints teaches. ``overlap``: the one under which the teacher's most likely
     tokens are the student's most often; ``token_overlap`` decides that for each token anew."""

@@ -59,7 +59,8 @@ class TurnState(StrEnum):
     JUDGING = "judging"
     """Its next state has arrived; no judgement has been committed."""
     NO_VERDICT = "no_verdict"
-    """Judged in vain: the judge failed. Never the same as a neutral verdict (rule 5)."""
+    """Has no verdict: the judge failed, or, where hints alone teach, none was asked. Never the same
+    as a neutral verdict (rule 5)."""
     JUDGED = "judged"
     """Has a verdict, and the algorithm did not want it as a sample."""
     SAMPLED = "sampled"

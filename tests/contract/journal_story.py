@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rejoinder.algorithms import build_algorithm
+from rejoinder.config import TrainerConfig
 from rejoinder.journal.base import (
     FinishedTurn,
     JudgeTask,
@@ -18,8 +20,10 @@ from rejoinder.journal.base import (
     StepCommit,
     StepSample,
     TrainSample,
+    judgement_of,
 )
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.types import (
     Fate,
     FinishReason,
@@ -38,6 +42,8 @@ from rejoinder.types import (
 POLICY = "default"
 SCOPE = Scope("local", "local")
 LEASE = "trainer/default"
+IMPLEMENTATIONS = ["sqlite"]
+"""Schemes of the journals that the contract suites run on."""
 _numbers = itertools.count()
 
 
@@ -137,11 +143,13 @@ class Story:
         verdict = judgement(score, None if score == 0 else fate)
         return self.journal.commit_judgement(task, verdict, None, fate)
 
-    def sample(self, score: int = 1, *, version: int = 0, **changes: Any) -> OpenTurn:
+    def sample(
+        self, score: int = 1, *, version: int = 0, hints: Sequence[str] = (), **changes: Any
+    ) -> OpenTurn:
         """A turn that became a sample."""
         turn = self.answer(version=version, **changes)
         self.reply(turn)
-        assert self.judge(score)
+        assert self.judge(score, hints=hints)
         return turn
 
     def lineage(self) -> Lineage:
@@ -180,7 +188,9 @@ class Story:
             "created_at": time.time(),
         }
         version = PolicyVersion(**{**fields, **changes})
-        used = [StepSample(sample.sample_id, sample.reward) for sample in samples]
+        used = [
+            StepSample(sample.sample_id, sample.reward, hints=sample.hints) for sample in samples
+        ]
         metrics = {"loss": 0.5}
         return StepCommit(lineage.lineage_id, lineage.next_step, version, used, metrics, 1.0, 3.0)
 
@@ -205,3 +215,43 @@ class Story:
 
     def count(self, table: str) -> int:
         return self.rows(f"SELECT COUNT(*) FROM {table}")[0][0]
+
+
+class Learning(Story):
+    """A story of an algorithm: its gateways take feedback for it, and its judge asks it."""
+
+    def __init__(self, url: str, algorithm: str) -> None:
+        self.rule = build_algorithm(TrainerConfig(algorithm=algorithm))
+        super().__init__(SqlJournal(url, rule=self.rule))
+
+    def score(self, turn: OpenTurn, score: int) -> str:
+        """A person scores an answer; returns what became of it."""
+        given = self.journal.add_feedback(SCOPE, turn.completion_id, 0, score, None)
+        return given.result(9).outcome
+
+    def read(self, *hints: str, verdict: int | None = None) -> JudgeTask:
+        """The judge claims the oldest job, and finds this verdict and these hints."""
+        (task,) = self.claim()
+        assert self.settle(task, *hints, verdict=verdict)
+        return task
+
+    def settle(self, task: JudgeTask, *hints: str, verdict: int | None = None) -> bool:
+        """Commit a claimed job as the judging loop does."""
+        said = None
+        if self.rule.needs_verdicts and task.feedback is None:
+            said = judgement(verdict, Fate.JUDGE_FAILED if verdict is None else None)
+        standing = said or NOT_ASKED if task.feedback is None else judgement_of(task.feedback)
+        signal = self.rule.sample_spec(standing, hints)
+        if isinstance(signal, SampleSpec):
+            return self.journal.commit_judgement(task, said, signal, None)
+        return self.journal.commit_judgement(task, said, None, signal)
+
+    def taught(self) -> list[tuple[float | None, tuple[str, ...]]]:
+        """Reward and hints of each sample that could train now."""
+        return [(sample.reward, sample.hints) for sample in self.take()]
+
+    def counters(self, name: str) -> dict[str, int]:
+        """What the judge counted under a name, by reason."""
+        self.journal.flush()
+        query = "SELECT reason, amount FROM counters WHERE role = 'judge' AND name = ?"
+        return dict(self.rows(query, name))

@@ -17,6 +17,7 @@ from rejoinder.algorithms import Algorithm, build_algorithm
 from rejoinder.config import LossConfig, TrainerConfig
 from rejoinder.errors import ConfigError
 from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.trainer.loss_registry import BUILT_IN, find_loss
 from rejoinder.trainer.losses import Hinted, LossInputs
 from rejoinder.types import Fate, Judgement, VersionRun, Vote
@@ -34,6 +35,7 @@ class PraiseOnly:
     name = "praise_only"
     loss = "likelihood"
     needs_hints = False
+    needs_verdicts = True
 
     def __init__(self, config):
         self.batch_size = config.batch_size
@@ -119,6 +121,17 @@ def test_every_judgement_becomes_a_sample_or_a_named_fate(
     assert score is not None or found is not Fate.NEUTRAL  # rule 5
     if isinstance(found, SampleSpec):
         assert found.reward is not None or found.hints
+
+
+def test_what_needs_no_verdicts_is_not_changed_by_any(algorithm: Algorithm) -> None:
+    if algorithm.needs_verdicts:
+        pytest.skip("it learns from verdicts")
+    for hints in ((), ("Answer in one sentence.",)):
+        without = algorithm.sample_spec(NOT_ASKED, hints)
+        for score in (-1, 0, 1):
+            assert (
+                algorithm.sample_spec(Judgement(score, (Vote(score),), "judge"), hints) == without
+            )
 
 
 def test_signals_come_in_the_order_of_the_samples(algorithm: Algorithm) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import sqlalchemy as sa
-from journal_story import Story
+from journal_story import Learning, Story
 
 from judge_fakes import FakeCompleter, FakeEngine, FakeJudge, assistant, judgement, user
 from rejoinder.algorithms import build_algorithm
@@ -19,6 +19,7 @@ from rejoinder.judge.base import Judge, JudgeSetting
 from rejoinder.judge.callable import CallableJudge
 from rejoinder.judge.completion import CallFailed
 from rejoinder.judge.feedback import FeedbackJudge
+from rejoinder.judge.hints.extractive import ExtractiveHintJudge
 from rejoinder.judge.likelihood import LikelihoodJudge
 from rejoinder.judge.llm import LlmJudge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
@@ -221,3 +222,53 @@ async def test_regression_a_job_that_kills_the_judge_each_time_ends_as_judge_fai
         await until(lambda: story.count("judge_jobs") == 0)
     assert judge.calls == 0
     assert story.fate_of(turn) == ("no_verdict", "judge_failed")
+
+
+# --- hints and a person's score -----------------------------------------------------------------
+
+WISH = "Please answer in one short sentence."
+
+
+@asynccontextmanager
+async def reading(story: Learning, judge: Judge | None):
+    stop = asyncio.Event()
+    limits = LoopLimits(concurrency=2, deadline_s=10, attempts=2)
+    loop = JudgeLoop(story.journal, judge, story.rule, limits, hints=ExtractiveHintJudge())
+    task = asyncio.create_task(loop.run(stop))
+    yield
+    stop.set()
+    await task
+
+
+@pytest.mark.parametrize("first", ["score", "reply"])
+@pytest.mark.parametrize(("algorithm", "reward"), [("combine", 1.0), ("opd", None)])
+async def test_score_and_hint_make_one_sample_whichever_comes_first(
+    journal_url: str, algorithm: str, reward: float | None, first: str
+) -> None:
+    story = Learning(journal_url, algorithm)
+    judge = FakeJudge(judgement(-1)) if story.rule.needs_verdicts else None
+    with story.journal:
+        turn = story.answer()
+        async with reading(story, judge):
+            for event in (first, *({"score", "reply"} - {first})):
+                if event == "score":
+                    story.score(turn, 1)
+                else:
+                    story.reply(turn, WISH)
+                    await until(lambda: story.count("judge_jobs") == 0)
+        assert story.taught() == [(reward, (WISH,))]
+        assert story.count("samples") == 1
+
+
+async def test_regression_where_hints_alone_teach_a_judge_that_is_away_holds_nothing_up(
+    journal_url: str,
+) -> None:
+    story = Learning(journal_url, "opd")
+    with story.journal:
+        story.reply(story.answer(), WISH)
+        async with reading(story, None):
+            await until(lambda: story.ready() == 1)
+        story.journal.flush()
+        status = story.journal.status("default", 4)
+    assert status["verdicts"]["scores"] == {"-1": 0, "0": 0, "+1": 0, "none": 0}
+    assert (status["judge"]["coverage"], status["verdicts"]["hints"]) == (None, 1)

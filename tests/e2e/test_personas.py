@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from rejoinder.config import Config, TrainerConfig
-from rejoinder.evaluation.personas.benchmark import Plan, run_benchmark
+from rejoinder.evaluation.personas.benchmark import run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
+from rejoinder.evaluation.personas.plan import Method, Plan
 from rejoinder.evaluation.personas.records import read_runs
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 
@@ -20,13 +21,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow]
 
 def test_a_joint_run_learns_and_is_not_made_again(tmp_path: Path) -> None:
     personas = (load_persona("short-sentence"), load_persona("student"))
+    base = Config(trainer=TrainerConfig(batch_size=4))
     plan = Plan(
         groups=(personas,),
+        methods=(Method.of("binary", base),),
         settings=BenchmarkSettings(updates=1, heldout=2, people=4, minutes=4),
     )
-    base = Config(trainer=TrainerConfig(batch_size=4))
     file = io.StringIO()
-    found = run_benchmark(base, plan, tmp_path, console=Console(file=file, width=120))
+    found = run_benchmark(plan, tmp_path, console=Console(file=file, width=120))
     assert json.loads(file.getvalue().rstrip().splitlines()[-1]) == found
     (record,) = read_runs(tmp_path)
     assert record.updates >= 1
@@ -39,5 +41,5 @@ def test_a_joint_run_learns_and_is_not_made_again(tmp_path: Path) -> None:
     assert first.personas["short-sentence"].right.of == 0
 
     again = io.StringIO()
-    run_benchmark(base, plan, tmp_path, console=Console(file=again, width=120))
+    run_benchmark(plan, tmp_path, console=Console(file=again, width=120))
     assert "finished before" in again.getvalue()

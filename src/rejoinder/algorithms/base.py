@@ -65,12 +65,18 @@ class Algorithm(Protocol):
         """Whether it learns from hints: without a hint judge it then refuses to start."""
         ...
 
+    @property
+    def needs_verdicts(self) -> bool:
+        """Whether it learns from verdicts: where it does not, no judge is built or asked."""
+        ...
+
     def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
         """Return the sample that a judgement makes, or why it makes none.
 
         Args:
-            judgement: of an answer. Its score may be None: no verdict, which is never taken for a
-                neutral one (rule 5).
+            judgement: of an answer, by the judge or a person. Its score may be None: no verdict,
+                which is never taken for a neutral one (rule 5). It always is, but for a person's
+                score, where the algorithm needs no verdicts.
             hints: what the reply says the answer should have been; accepted ones only.
         """
         ...

@@ -20,6 +20,7 @@ class Binary:
     name = "binary"
     loss = "policy"
     needs_hints = False
+    needs_verdicts = True
 
     def __init__(self, baseline: Baseline = "none") -> None:
         self._baseline: Baseline = baseline

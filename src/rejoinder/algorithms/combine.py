@@ -20,6 +20,7 @@ class Combine:
 
     name = "combine"
     needs_hints = True
+    needs_verdicts = True
 
     def __init__(self, config: TrainerConfig) -> None:
         self._config = config

@@ -1,7 +1,8 @@
 """``opd``: on-policy distillation in hindsight, from what the reply says of the answer.
 
 A hint drawn from the reply makes a better-informed teacher of the same answer. The policy's own
-tokens are moved towards what that teacher would have said; the verdict counts for nothing.
+tokens are moved towards what that teacher would have said; the verdict counts for nothing, so no
+judge is asked for one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Opd:
 
     name = "opd"
     needs_hints = True
+    needs_verdicts = False
 
     def __init__(self, kind: str, weight: float) -> None:
         self._kind = kind

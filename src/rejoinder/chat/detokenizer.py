@@ -29,7 +29,10 @@ class IncrementalDetokenizer(Protocol):
         ...
 
     def finish(self) -> str:
-        """Return the text held back; an incomplete character becomes U+FFFD."""
+        """Return the text held back; an incomplete character becomes U+FFFD.
+
+        The sequence may go on: what follows is inner text, not a beginning.
+        """
         ...
 
 
@@ -104,7 +107,8 @@ class _WindowStream:
 
     def finish(self) -> str:
         text, before = self._texts()
-        self._window = self._given = len(self._ids)
+        if len(self._ids) > self._given:
+            self._window, self._given = self._given, len(self._ids)
         return text[len(before) :]
 
     def _texts(self) -> tuple[str, str]:

@@ -42,9 +42,11 @@ def _turns(document: Json) -> list[str]:
             "penalties: set gateway.main_temperature, or change the clients"
         )
     if fates.get("no_next_state", 0) >= UNTRAINABLE_SHARE * main:
+        # Where hints alone teach, a score without words teaches nothing.
+        scores = ", or send POST /v1/feedback" if document["judge"]["asked"] is not False else ""
         found.append(
-            "most answers never get a reply, so nothing can be judged: continue conversations, or "
-            "send POST /v1/feedback"
+            "most answers never get a reply, so nothing can be judged: continue conversations"
+            + scores
         )
     if document["turns"]["side"] > main:
         found.append("most turns are marked as side turns (X-Turn-Type), which never train")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
 from rejoinder.cli.journal import journal_file, open_journal
 from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
@@ -123,18 +124,25 @@ async def _engine_and_judge(config: Config) -> list[Finding]:
     except EngineError:
         findings = [warn("engine", "does not run", "start the system with `rejoinder up`")]
     try:
-        judge = build_judge(judge_setting(config, engine))
-        try:
-            findings.append(await _try_judge(config, judge, engine_runs=findings[0].state == "ok"))
-        finally:
-            await judge.close()
-    except RejoinderError as error:
-        findings.append(fail("judge", config.judge.kind, str(error)))
-    try:
+        findings.append(await _judge(config, engine, engine_runs=findings[0].state == "ok"))
         findings += await _try_hints(config, engine)
     finally:
         await engine.close()
     return findings
+
+
+async def _judge(config: Config, engine: Engine, *, engine_runs: bool) -> Finding:
+    try:
+        if not build_algorithm(config.trainer).needs_verdicts:
+            name = config.trainer.algorithm
+            return ok("judge", f"not asked: {name!r} learns from hints, not from verdicts")
+        judge = build_judge(judge_setting(config, engine))
+        try:
+            return await _try_judge(config, judge, engine_runs=engine_runs)
+        finally:
+            await judge.close()
+    except RejoinderError as error:
+        return fail("judge", config.judge.kind, str(error))
 
 
 async def _try_hints(config: Config, engine: Engine) -> list[Finding]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import leave_on_sigterm, out
 from rejoinder.errors import EXIT_REFUSED, ConfigError
+
+if TYPE_CHECKING:  # imported where it is needed: commands start fast
+    from rejoinder.config import Config
+    from rejoinder.evaluation.personas.plan import Method
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -41,6 +46,13 @@ def personas(
     algorithm: Annotated[
         list[str] | None,
         typer.Option(help="(default: trainer.algorithm); give it again to compare."),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="A method by its own configuration file; give it again to compare.",
+        ),
     ] = None,
     label: Annotated[
         str | None,
@@ -112,8 +124,9 @@ def personas(
     a figure and the last line, one JSON object, tell of all runs in the folder. The configuration
     says how the system judges and trains.
     """
-    from rejoinder.evaluation.personas.benchmark import Endpoint, Plan, run_benchmark
+    from rejoinder.evaluation.personas.benchmark import run_benchmark
     from rejoinder.evaluation.personas.persona import load_persona, shipped_personas
+    from rejoinder.evaluation.personas.plan import Endpoint, Plan
     from rejoinder.evaluation.personas.report import show_personas
     from rejoinder.evaluation.personas.settings import BenchmarkSettings
 
@@ -125,10 +138,16 @@ def personas(
     if person_url is not None and person_model is None:
         raise ConfigError("--person-url needs --person-model: the name that the endpoint serves")
     base = settings_of(ctx).config
+    if url is not None and (label is None or variant):
+        raise ConfigError(
+            "a running gateway trains as it is configured, which nobody here knows: give a "
+            "--label that says what the method is, and no --variant"
+        )
+    methods = _methods(base, algorithm or [], variant or [], label)
     chosen = tuple(load_persona(name) for name in dict.fromkeys(persona))
     plan = Plan(
         groups=(chosen,) if joint else tuple((one,) for one in chosen),
-        algorithms=tuple(dict.fromkeys(algorithm or [base.trainer.algorithm])),
+        methods=methods,
         seeds=tuple(range(first_seed, first_seed + seeds)),
         settings=BenchmarkSettings(
             sessions=sessions,
@@ -138,7 +157,6 @@ def personas(
             measure_every=measure_every,
             people=people,
         ),
-        label=label,
         gateway=None if url is None else Endpoint(url, os.environ.get("REJOINDER_API_KEY")),
         voice=(
             None
@@ -149,8 +167,33 @@ def personas(
         packed=packed,
     )
     leave_on_sigterm()
-    if run_benchmark(base, plan, output=output, keep=keep)["failed_runs"]:
+    if run_benchmark(plan, output=output, keep=keep)["failed_runs"]:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _methods(
+    base: Config, algorithms: Sequence[str], variants: Sequence[str], label: str | None
+) -> tuple[Method, ...]:
+    """Return the methods that are asked for: algorithms first, then variants.
+
+    Raises:
+        ConfigError: they cannot be told apart, or a file cannot be read.
+    """
+    from rejoinder.config import load_config
+    from rejoinder.evaluation.personas.plan import Method
+
+    wanted = list(dict.fromkeys(algorithms))
+    if not wanted and not variants:
+        wanted = [base.trainer.algorithm]
+    if label is not None and len(wanted) != 1:
+        raise ConfigError("--label names one method: give one --algorithm with it")
+    methods = [Method(label or name, name, base) for name in wanted]
+    for text in variants:
+        name, mark, file = text.partition("=")
+        if not (name and mark and file):
+            raise ConfigError(f"--variant {text!r} is not of the form NAME=FILE")
+        methods.append(Method.of(name, load_config(Path(file))))
+    return tuple(methods)
 
 
 def _secret(variable: str | None) -> str | None:

@@ -113,6 +113,8 @@ def _verdicts(document: Json) -> Panel:
         bar = ProgressBar(total=most, completed=scores[name], width=_BAR, complete_style=style)
         table.add_row(name, bar, str(scores[name]))
     lines: list[RenderableType] = [table]
+    if queue["asked"] is False:
+        lines.append(Text("none is asked for: hints alone teach"))
     coverage = "-" if queue["coverage"] is None else f"{queue['coverage']:.0%}"
     oldest = "" if queue["oldest_s"] is None else f", oldest {age(queue['oldest_s'])}"
     lines.append(Text(f"coverage {coverage}, {queue['queued']} queued{oldest}"))

@@ -100,7 +100,12 @@ def create_app(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await heartbeat.announce(service, siblings)
         await service.probe_engine()
-        log.info("gateway ready", missing=problems(service), models=service.models.names)
+        log.info(
+            "gateway ready",
+            missing=problems(service),
+            models=service.models.names,
+            family=service.family.name,
+        )
         tasks = [
             asyncio.create_task(heartbeat.watch_engine(service)),
             asyncio.create_task(heartbeat.beat(service)),

@@ -100,7 +100,11 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
             completion_id=f"chatcmpl-{new_id()}",
             created=int(time.time()),
             answers=[
-                AnswerCapture(new_id(), choice, chosen.stop, service.detokenizer)
+                AnswerCapture(
+                    new_id(),
+                    choice,
+                    service.family.reader(prompt_ids, body.shown_tools, chosen.stop),
+                )
                 for choice in range(choices)
             ],
         )

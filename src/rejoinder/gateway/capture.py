@@ -1,7 +1,7 @@
-"""One answer while it is sampled: exact ids for the journal, text for the client.
+"""One answer while it is sampled: exact ids for the journal, typed events for the client.
 
 What is recorded is what the engine sampled, id for id; nothing is ever made from text. What the
-client sees is the text of those ids up to a stop string.
+client sees is what the model's chat family reads in those ids, up to a stop string.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rejoinder.chat.detokenizer import Detokenizer, StopMatcher
+from rejoinder.chat.families.base import AnswerReader
+from rejoinder.chat.families.events import AnswerEvent, AnswerParts
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
 from rejoinder.journal.base import AbortedTurn, FinishedTurn
@@ -21,8 +22,8 @@ from rejoinder.types import Fate, FinishReason, Message, VersionRun
 class Piece:
     """What one chunk gives the client."""
 
-    text: str
-    """May be empty: part of a character or of a possible stop string is held back."""
+    events: Sequence[AnswerEvent]
+    """May be empty: part of a character, stop string or tool call is held back."""
     ids: Sequence[int]
     logprobs: Sequence[ClientLogprob]
     """[len(ids)] where the client asked for them, else empty."""
@@ -31,7 +32,7 @@ class Piece:
 class AnswerCapture:
     """Collects the chunks of one answer."""
 
-    def __init__(self, turn_id: str, choice: int, stop: Sequence[str], texts: Detokenizer) -> None:
+    def __init__(self, turn_id: str, choice: int, reader: AnswerReader) -> None:
         self.turn_id = turn_id
         self.choice = choice
         self.ids: list[int] = []
@@ -40,17 +41,22 @@ class AnswerCapture:
         self.finish_reason: FinishReason | None = None
         self.cached_tokens = 0
         self._runs: list[VersionRun] = []
-        self._texts: list[str] = []
-        self._stream = texts.stream()
-        self._stops = StopMatcher(stop)
+        self._parts = AnswerParts()
+        self._reader = reader
         self._started = time.perf_counter()
         self.first_token_s: float | None = None
         """Seconds from arrival to the first sampled token."""
 
+    def message(self) -> Message:
+        """Return the answer so far as the client sees it."""
+        return self._parts.message()
+
     @property
-    def text(self) -> str:
-        """The answer as the client sees it so far."""
-        return "".join(self._texts)
+    def told_reason(self) -> str | None:
+        """Why the answer ended, as clients are told: a stop after a tool call has its own name."""
+        if self.finish_reason is FinishReason.STOP and self._parts.calls:
+            return "tool_calls"
+        return self.finish_reason
 
     @property
     def versions(self) -> Sequence[VersionRun]:
@@ -60,7 +66,7 @@ class AnswerCapture:
     def feed(self, chunk: TokenChunk) -> Piece:
         """Take a chunk; chunks after the end of the answer are not part of it."""
         if self.finish_reason is not None:
-            return Piece("", (), ())
+            return Piece((), (), ())
         ids = chunk.ids
         if ids:
             if self.first_token_s is None:
@@ -71,16 +77,14 @@ class AnswerCapture:
             self._count(chunk.version, len(ids))
         client = chunk.client or ()
         self.client += client
-        text = self._stops.feed(self._stream.feed(ids))
+        events = self._reader.feed(ids, last=chunk.finish_reason is not None)
         self.finish_reason = chunk.finish_reason
-        if self._stops.matched is not None:
+        if self._reader.stopped:
             # Engines without stop strings would go on; the answer ends here in any case.
             self.finish_reason = FinishReason.STOP
-        elif self.finish_reason is not None:
-            text += self._stops.feed(self._stream.finish()) + self._stops.finish()
-        if text:
-            self._texts.append(text)
-        return Piece(text, ids, client)
+        for event in events:
+            self._parts.add(event)
+        return Piece(events, ids, client)
 
     def _count(self, version: int, count: int) -> None:
         if self._runs and self._runs[-1].version == version:
@@ -90,7 +94,7 @@ class AnswerCapture:
     def finished(self, history: History) -> FinishedTurn:
         """Return the record of a complete answer."""
         assert self.finish_reason is not None, "the answer is not complete"
-        message = Message("assistant", self.text)
+        message = self.message()
         return FinishedTurn(
             turn_id=self.turn_id,
             answered_at=time.time(),

@@ -237,7 +237,7 @@ class _Reply:
         await self._send({"type": "http.response.body", "body": body})
 
     def _event(self, choice: int, chunk: TokenChunk) -> bytes:
-        return self._wire.piece_event(choice, self._take(choice, chunk))
+        return self._wire.piece_events(choice, self._take(choice, chunk))
 
     def _take(self, choice: int, chunk: TokenChunk) -> Piece:
         answer = self._job.answers[choice]

@@ -17,6 +17,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.config import LOOPBACK, Config
 from rejoinder.engine.base import Engine
 from rejoinder.engine.connect import connect_engine
@@ -89,7 +90,8 @@ async def _serve(
 ) -> None:
     engine = make_engine(config)
     try:
-        with SqlJournal(config.journal_url) as journal:
+        rule = build_algorithm(config.trainer)
+        with SqlJournal(config.journal_url, rule=rule) as journal:
             app = create_app(config, engine, journal, owner=owner, siblings=siblings)
             server = _Server(
                 uvicorn.Config(

@@ -7,8 +7,8 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from rejoinder.chat.detokenizer import Detokenizer
-from rejoinder.chat.renderer import ChatTemplateRenderer, Renderer
+from rejoinder.chat.families.registry import choose_family
+from rejoinder.chat.renderer import Renderer
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine, EngineInfo
 from rejoinder.engine.limits import unknown_version
@@ -61,11 +61,10 @@ class Service:
         self._reads = ThreadPoolExecutor(2, "journal-read")
         self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
         self.linker = Linker(journal, self._reads, self.metrics)
-        renderer = renderer or ChatTemplateRenderer(tokenizer)
+        self.family = choose_family(config.model.family, tokenizer, renderer)
         self.prompts = PromptMaker(
-            renderer, self.renders, max(map(len, tokenizer.tokenizer.get_vocab()))
+            self.family.renderer, self.renders, max(map(len, tokenizer.tokenizer.get_vocab()))
         )
-        self.detokenizer = Detokenizer(tokenizer.tokenizer)
         self.token_texts = TokenTexts(tokenizer.tokenizer)
 
     @property

@@ -12,11 +12,18 @@ from typing import Any
 import orjson
 from tokenizers import Tokenizer
 
+from rejoinder.chat.families.events import (
+    AnswerEvent,
+    ArgumentsDelta,
+    CallBegun,
+    ContentDelta,
+    ReasoningDelta,
+)
 from rejoinder.chat.token_bytes import TokenBytes
 from rejoinder.engine.base import ClientLogprob
 from rejoinder.gateway.capture import AnswerCapture, Piece
 from rejoinder.gateway.errors import ApiError
-from rejoinder.types import Json
+from rejoinder.types import Json, Message, ToolCall
 
 DONE = b"data: [DONE]\n\n"
 LOWEST_LOGPROB = -9999.0
@@ -78,7 +85,7 @@ class Completion:
         """Prepare the constant parts of a stream's events."""
         common = self._common("chat.completion.chunk", fingerprint)
         head = b"data: " + orjson.dumps(common)[:-1] + b',"choices":[{"index":'
-        self._heads = {i: head + b'%d,"delta":{"content":' % i for i in range(choices)}
+        self._heads = {i: head + b'%d,"delta":{' % i for i in range(choices)}
         # Where usage is asked for, every event but the last says that it has none.
         self._tail = b"}]" + (b',"usage":null}\n\n' if with_usage else b"}\n\n")
 
@@ -93,25 +100,31 @@ class Completion:
 
     def role_event(self, choice: int) -> bytes:
         """Return an answer's first event."""
-        role = b'"","role":"assistant"},"logprobs":null,"finish_reason":null'
+        role = b'"content":"","role":"assistant"},"logprobs":null,"finish_reason":null'
         return self._heads[choice] + role + self._tail
 
-    def piece_event(self, choice: int, piece: Piece) -> bytes:
-        """Return the event of one piece; empty where there is nothing to tell."""
+    def piece_events(self, choice: int, piece: Piece) -> bytes:
+        """Return the events of one piece; empty where there is nothing to tell.
+
+        Log-probabilities of the piece's tokens are in its first event.
+        """
+        deltas = [delta for event in piece.events if (delta := _delta(event))]
+        logprobs = b"null"
         if piece.logprobs:
             entries = self._texts.entries(piece.ids, piece.logprobs)
-            logprobs = b'},"logprobs":' + orjson.dumps({"content": entries, "refusal": None})
-        elif piece.text:
-            logprobs = b'},"logprobs":null'
-        else:
-            return b""
-        text = orjson.dumps(piece.text) + logprobs
-        return self._heads[choice] + text + b',"finish_reason":null' + self._tail
+            logprobs = orjson.dumps({"content": entries, "refusal": None})
+            deltas = deltas or [_delta(ContentDelta(""))]
+        written: list[bytes] = []
+        for delta in deltas:
+            end = b'},"logprobs":' + logprobs + b',"finish_reason":null'
+            written.append(self._heads[choice] + delta + end + self._tail)
+            logprobs = b"null"
+        return b"".join(written)
 
     def finish_event(self, answer: AnswerCapture, *, recorded: bool) -> bytes:
         """Return an answer's last event."""
-        head = self._heads[answer.choice].removesuffix(b'"content":')
-        reason = b'},"logprobs":null,"finish_reason":%b' % orjson.dumps(answer.finish_reason)
+        head = self._heads[answer.choice]
+        reason = b'},"logprobs":null,"finish_reason":%b' % orjson.dumps(answer.told_reason)
         tail = self._tail if recorded else b'}],"recorded":false' + self._tail[2:]
         return head + reason + tail
 
@@ -136,10 +149,46 @@ class Completion:
             logprobs = {"content": entries, "refusal": None}
         return {
             "index": answer.choice,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "message": _message(answer.message()),
             "logprobs": logprobs,
-            "finish_reason": answer.finish_reason,
+            "finish_reason": answer.told_reason,
         }
+
+
+def _delta(event: AnswerEvent) -> bytes:
+    """Return the inside of an event's ``delta``; empty for what only its order tells."""
+    match event:
+        case ContentDelta(text):
+            return b'"content":' + orjson.dumps(text)
+        case ReasoningDelta(text):
+            return b'"reasoning_content":' + orjson.dumps(text)
+        case CallBegun(index, id_, name):
+            call: Json = {"index": index} | _call(ToolCall(id_, name, ""))
+        case ArgumentsDelta(index, text):
+            call = {"index": index, "function": {"arguments": text}}
+        case _:
+            return b""
+    return b'"tool_calls":[' + orjson.dumps(call) + b"]"
+
+
+def _message(message: Message) -> Json:
+    """Return an answer in the API's form: content is null where it only calls tools."""
+    calls = [_call(call) for call in message.tool_calls]
+    made: Json = {
+        "role": "assistant",
+        "content": None if calls and not message.content else message.content,
+        "refusal": None,
+    }
+    if message.reasoning is not None:
+        made["reasoning_content"] = message.reasoning
+    if calls:
+        made["tool_calls"] = calls
+    return made
+
+
+def _call(call: ToolCall) -> Json:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def error_event(error: ApiError) -> bytes:

@@ -27,6 +27,7 @@ from rejoinder.types import (
     TurnType,
     VersionRun,
     VersionState,
+    Vote,
     WeightsKind,
 )
 
@@ -188,7 +189,9 @@ class TurnJournal(Protocol):
     ) -> Future[FeedbackResult]:
         """Store a person's own score; it outranks the judge until the sample is consumed.
 
-        Only for completions of the scope's tenant and key, whatever their ``user``.
+        It replaces the verdict alone: hints of the turn stay, and where the algorithm learns from
+        hints, replies are still read for them. Only for completions of the scope's tenant and key,
+        whatever their ``user``.
         """
         ...
 
@@ -227,6 +230,8 @@ class JudgeTask:
     digest: bytes
     unreadable: str | None = None
     """Why the conversation cannot be read; its parts are then empty, and nothing can be judged."""
+    feedback: int | None = None
+    """A person's own score, which leaves nothing to a verdict; the reply may still hold a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +242,28 @@ class SampleSpec:
     hints: tuple[str, ...] = ()
 
 
+class SampleRule(Protocol):
+    """The part of an algorithm that judging and explicit feedback ask."""
+
+    @property
+    def needs_hints(self) -> bool:
+        """Whether a reply can still teach after a person has scored the answer."""
+        ...
+
+    def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
+        """Return the learning signal of a judgement and its hints, or why there is none."""
+        ...
+
+
+FEEDBACK = "feedback"
+"""Stands for the judge in the verdict's key: a later score replaces an earlier one."""
+
+
+def judgement_of(score: int) -> Judgement:
+    """Return a person's own score as an algorithm is asked about it."""
+    return Judgement(score, (Vote(score),), FEEDBACK)
+
+
 class JudgeJournal(Protocol):
     """The judge's part."""
 
@@ -245,12 +272,21 @@ class JudgeJournal(Protocol):
         ...
 
     def commit_judgement(
-        self, task: JudgeTask, judgement: Judgement, sample: SampleSpec | None, fate: Fate | None
+        self,
+        task: JudgeTask,
+        judgement: Judgement | None,
+        sample: SampleSpec | None,
+        fate: Fate | None,
     ) -> bool:
         """Store verdict and votes, end the job, and make the sample, all in one transaction.
 
+        ``judgement`` is None where no judge was asked: no verdict is stored then. ``fate`` says why
+        there is no sample. Hints that come after an earlier next state decided, or after the
+        turn's sample was consumed, are dropped and counted as ``dropped_hints``.
+
         Returns False, changing nothing, if the lease was lost, the turn was superseded, or
-        explicit feedback has scored it meanwhile. ``fate`` says why there is no sample.
+        explicit feedback has scored it meanwhile; the job of a scored turn whose reply may still
+        hold a hint is then claimed anew, with the score.
         """
         ...
 
@@ -349,6 +385,8 @@ class StepSample:
     untrained: str | None = None
     """Why it changed no weights although it is used up: it gave no signal, or the step was
     skipped."""
+    hints: tuple[str, ...] = ()
+    """What it was trained with; if a reply has brought others since, the step is refused."""
 
 
 @dataclass(frozen=True, slots=True)

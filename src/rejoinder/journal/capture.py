@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
-from rejoinder.journal.base import FinishedTurn, NextState, OpenTurn, RoleReport
+from rejoinder.journal.base import FinishedTurn, NextState, OpenTurn, RoleReport, SampleRule
 from rejoinder.journal.columns import (
     ID_BYTES,
     LARGE_BYTES,
@@ -55,8 +55,10 @@ class Count:
 class TurnGroup:
     """The items of one group as rows by statement."""
 
-    def __init__(self, memory: TurnMemory) -> None:
+    def __init__(self, memory: TurnMemory, rule: SampleRule) -> None:
+        """``rule`` says what scores make that came before their answer was whole."""
         self._memory = memory
+        self._rule = rule
         self._tenants: dict[str, Row] = {}
         self._sessions: dict[str, Row] = {}
         self._contents: dict[bytes, Row] = {}
@@ -116,7 +118,8 @@ class TurnGroup:
             sql.QUEUE_JUDGING.many(connection, self._next_states)
             sql.REOPEN_FOR_JUDGING.many(connection, self._next_states)
         if self._finished or self._turns:
-            settle(connection)
+            settle_scores(connection, self._rule)
+            settle_next_states(connection)
         if self._reports:
             newest = max(row["seen_at"] for row in self._reports.values())
             sql.FORGET_REPORTS.many(connection, [{"before": newest - GONE_S}])
@@ -311,10 +314,14 @@ def next_state_kind(messages: Sequence[Message]) -> str:
     return "tool" if "tool" in roles else "other"
 
 
-def settle(connection: Connection) -> None:
-    """Deal with feedback and next states that came before their turn was answered."""
+def settle_scores(connection: Connection, rule: SampleRule) -> None:
+    """Deal with feedback that came before its turn was answered."""
     for (turn_id,) in sql.SCORED_EARLY.fetch(connection):
-        apply_feedback(connection, turn_id)
+        apply_feedback(connection, turn_id, rule)
+
+
+def settle_next_states(connection: Connection) -> None:
+    """Deal with next states that came before their turn ended."""
     for (turn_id,) in sql.EARLY.fetch(connection):
         for clause in (sql.DECIDE_EARLY, sql.QUEUE_EARLY, sql.JUDGE_EARLY):
             connection.execute(clause, {"turn_id": turn_id})

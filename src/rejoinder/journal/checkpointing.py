@@ -44,6 +44,8 @@ class Checkpointer:
                 if self._closed.wait(INTERVAL_S):
                     return
                 self._wanted.clear()
+                if self._closed.is_set():  # it was called just now, and that call is cleared
+                    return
                 try:
                     run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
                 except sqlite3.OperationalError as error:

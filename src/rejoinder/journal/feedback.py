@@ -1,8 +1,13 @@
-"""Explicit feedback: a person's own score outranks the judge until its sample is consumed."""
+"""Explicit feedback: a person's own score outranks the verdict until its sample is consumed.
+
+It outranks nothing else: hints of the turn stay, and where the algorithm learns from hints, what
+the person says next is still read for them.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,12 +15,19 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import FeedbackResult
+from rejoinder.journal.base import (
+    FEEDBACK,
+    FeedbackResult,
+    SampleRule,
+    SampleSpec,
+    judgement_of,
+)
 from rejoinder.journal.columns import encode_votes
 from rejoinder.journal.lineages import consumed_now
-from rejoinder.journal.samples import cancel_sample, replace_sample
+from rejoinder.journal.samples import cancel_sample, put_sample
 from rejoinder.journal.schema import (
     feedback,
+    hints,
     judge_jobs,
     next_states,
     samples,
@@ -23,12 +35,28 @@ from rejoinder.journal.schema import (
     turns,
     verdicts,
 )
-from rejoinder.types import Fate, Scope, TurnState, Vote, new_id
+from rejoinder.types import Fate, Judgement, Scope, TurnState, Vote, new_id
 
 PROVISIONAL = (Fate.NO_NEXT_STATE, Fate.AMBIGUOUS_PARENT)
 """Fates that a later event may lift."""
-FINGERPRINT = "feedback"
-"""Stands for the judge in the verdict's key: a later score replaces an earlier one."""
+
+
+class ScoreRule:
+    """What a score makes where no algorithm is named: learns from scores alone. See ``SampleRule``.
+
+    For journals of processes that take no feedback.
+    """
+
+    needs_hints = False
+
+    def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
+        """A clear score makes a sample."""
+        if judgement.score:
+            return SampleSpec(float(judgement.score), tuple(hints))
+        return judgement.why or Fate.NEUTRAL
+
+
+SCORES_TEACH = ScoreRule()
 
 
 def record_feedback(
@@ -38,8 +66,11 @@ def record_feedback(
     choice: int,
     score: int,
     text: str | None,
+    rule: SampleRule,
 ) -> FeedbackResult:
     """Store a score for a completion of the scope's tenant and key, and let it count if it can.
+
+    ``rule`` says whether the score makes a sample, alone or with the turn's hints.
 
     Raises:
         JournalError: the score is none of -1, 0 and +1.
@@ -79,21 +110,47 @@ def record_feedback(
             sa.update(turns).where(turns.c.turn_id == turn.turn_id).values(feedback=score)
         )
         if _may_train(turn):
-            apply_feedback(connection, turn.turn_id)
+            apply_feedback(connection, turn.turn_id, rule)
     return FeedbackResult(outcome, turn.turn_id)
 
 
-def apply_feedback(connection: Connection, turn_id: str) -> None:
-    """Make the stored score the turn's signal: ends its judging, makes or cancels its sample."""
+def apply_feedback(connection: Connection, turn_id: str, rule: SampleRule) -> None:
+    """Make the stored score the turn's verdict: makes, changes or cancels its sample.
+
+    Judging ends, unless the reply may still bring a hint.
+    """
     turn = connection.execute(sa.select(turns).where(turns.c.turn_id == turn_id)).one()
-    cancel_judging(connection, turn_id, "feedback")
-    if turn.feedback:
-        replace_sample(connection, turn, float(turn.feedback), "feedback")
-        values: dict[str, Any] = {"state": TurnState.SAMPLED, "fate": None, "decisive": 1}
+    drawn = connection.scalars(
+        sa.select(hints.c.text).where(hints.c.turn_id == turn_id).order_by(hints.c.position)
+    ).all()
+    may_be_hinted = rule.needs_hints and not drawn and not turn.decisive
+    is_queued = may_be_hinted and _judge_anew(connection, turn_id)
+    if not may_be_hinted:
+        cancel_judging(connection, turn_id, "feedback")
+    said = rule.sample_spec(judgement_of(turn.feedback), drawn)
+    state, fate = TurnState.SAMPLED, None
+    if isinstance(said, SampleSpec):
+        put_sample(connection, turn, said)
     else:
-        cancel_sample(connection, turn_id, Fate.NEUTRAL)
-        values = {"state": TurnState.JUDGED, "fate": Fate.NEUTRAL, "decisive": 0}
-    connection.execute(sa.update(turns).where(turns.c.turn_id == turn_id).values(values))
+        cancel_sample(connection, turn_id, said)
+        state, fate = (TurnState.JUDGING, None) if is_queued else (TurnState.JUDGED, said)
+    connection.execute(
+        sa.update(turns)
+        .where(turns.c.turn_id == turn_id)
+        .values(state=state, fate=fate, decisive=int(not may_be_hinted))
+    )
+
+
+def _judge_anew(connection: Connection, turn_id: str) -> bool:
+    """Give all jobs of a turn back, claimed ones too, so that each learns of the score.
+
+    Returns whether there are any. What was computed without the score will be refused.
+    """
+    jobs = sa.update(judge_jobs).where(judge_jobs.c.turn_id == turn_id)
+    changed = connection.execute(
+        jobs.values(owner=None, fence=judge_jobs.c.fence + 1, due_at=time.time(), attempt=0)
+    )
+    return bool(changed.rowcount)
 
 
 def cancel_judging(connection: Connection, turn_id: str, outcome: str) -> None:
@@ -119,7 +176,7 @@ def _store_verdict(connection: Connection, turn: Any, score: int, text: str | No
         verdict_id=new_id(),
         turn_id=turn.turn_id,
         digest=b"",
-        fingerprint=FINGERPRINT,
+        fingerprint=FEEDBACK,
         policy=turn.policy,
         source="feedback",
         kind="feedback",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,10 +11,11 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
+from rejoinder.journal import statements as sql
 from rejoinder.journal.base import JudgeTask, SampleSpec
 from rejoinder.journal.columns import encode_votes, valid_text
 from rejoinder.journal.payloads import read_conversation, read_messages
-from rejoinder.journal.samples import make_sample
+from rejoinder.journal.samples import put_sample
 from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, verdicts
 from rejoinder.types import Fate, Judgement, Message, TurnState, new_id
 
@@ -45,8 +47,9 @@ def claim(connection: Connection, owner: str, limit: int, lease_s: float) -> lis
 def read_tasks(connection: Connection, job_ids: list[str], owner: str) -> list[JudgeTask]:
     """Read what a judge may see of claimed jobs; jobs cancelled meanwhile are left out."""
     rows = connection.execute(
-        sa.select(judge_jobs, answers.c.message, next_states.c.messages)
+        sa.select(judge_jobs, answers.c.message, next_states.c.messages, turns.c.feedback)
         .join(answers, answers.c.turn_id == judge_jobs.c.turn_id)
+        .join(turns, turns.c.turn_id == judge_jobs.c.turn_id)
         .join(
             next_states,
             (next_states.c.turn_id == judge_jobs.c.turn_id)
@@ -83,19 +86,20 @@ def _task(connection: Connection, row: sa.Row[Any]) -> JudgeTask:
         next_state=next_state,
         digest=row.digest,
         unreadable=unreadable,
+        feedback=row.feedback,
     )
 
 
 def commit(
     connection: Connection,
     task: JudgeTask,
-    judgement: Judgement,
+    judgement: Judgement | None,
     sample: SampleSpec | None,
     fate: Fate | None,
 ) -> bool:
     """Store a judgement with its effects; False if the job is no longer this judge's.
 
-    Superseding and feedback remove the job, so that the job's row alone decides.
+    Superseding and feedback remove the job or its fence, so that the job's row alone decides.
     """
     held = connection.execute(
         sa.delete(judge_jobs).where(
@@ -104,19 +108,23 @@ def commit(
     )
     if not held.rowcount:
         return False
-    scored = judgement.score is not None
-    kind = _end_next_state(connection, task, "verdict" if scored else "no_verdict")
-    _store_verdict(connection, task, judgement, kind)
+    hints = sample.hints if sample is not None else ()
+    kind = _end_next_state(connection, task, _outcome(judgement, hints))
+    if judgement is not None:
+        _store_verdict(connection, task, judgement, kind)
     turn = connection.execute(sa.select(turns).where(turns.c.turn_id == task.turn_id)).one()
-    if turn.decisive or turn.state == TurnState.SAMPLED:
-        return True  # an earlier next state has decided; this one is recorded
-    # A verdict decides; but where only hints teach, a later reply may still bring one.
-    decisive = int(sample is not None or (scored and judgement.score != 0 and fate not in _OPEN))
+    if turn.decisive:  # an earlier next state has decided; this one is recorded
+        _count_dropped(connection, hints, "decided")
+        return True
+    if turn.state == TurnState.SAMPLED and not hints:
+        return True  # a person's score has made the sample, and the reply adds nothing
+    decisive = int(_decides(turn, judgement, sample, fate))
     if sample is not None:
-        make_sample(connection, turn, sample.reward, "judge", sample.hints)
+        if not put_sample(connection, turn, sample):
+            _count_dropped(connection, hints, "late")
         state, fate = TurnState.SAMPLED, None
     else:
-        state, fate = _state_without_sample(connection, turn.turn_id, judgement, fate)
+        state, fate = _state_without_sample(connection, turn, judgement, fate)
     connection.execute(
         sa.update(turns)
         .where(turns.c.turn_id == task.turn_id)
@@ -142,6 +150,34 @@ def retry(
             attempt=task.attempt if counts else task.attempt - 1,
         )
     )
+
+
+def _outcome(judgement: Judgement | None, hints: Sequence[str]) -> str:
+    """Return what the reading of a next state gave."""
+    if judgement is None:
+        return "hint" if hints else "no_hint"
+    return "no_verdict" if judgement.score is None else "verdict"
+
+
+def _decides(
+    turn: Any, judgement: Judgement | None, sample: SampleSpec | None, fate: Fate | None
+) -> bool:
+    """Whether no later reply can change what the turn teaches.
+
+    A verdict decides; but where only hints teach, a later reply may still bring one.
+    """
+    if turn.feedback is not None:
+        return sample is not None and bool(sample.hints)
+    if sample is not None:
+        return True
+    return judgement is not None and judgement.score in (-1, 1) and fate not in _OPEN
+
+
+def _count_dropped(connection: Connection, hints: Sequence[str], reason: str) -> None:
+    """Count hints that came too late to teach, in the transaction that drops them."""
+    if hints:
+        row = {"role": "judge", "name": "dropped_hints", "reason": reason, "amount": len(hints)}
+        sql.UPSERT_COUNTER.many(connection, [row])
 
 
 def _end_next_state(connection: Connection, task: JudgeTask, outcome: str) -> str:
@@ -176,21 +212,24 @@ def _store_verdict(
 
 
 def _state_without_sample(
-    connection: Connection, turn_id: str, judgement: Judgement, fate: Fate | None
+    connection: Connection, turn: Any, judgement: Judgement | None, fate: Fate | None
 ) -> tuple[TurnState, Fate | None]:
     """Return where a turn stands after a judgement that gave no sample."""
-    if judgement.score in (-1, 1):
+    said = None if judgement is None else judgement.score
+    score = said if turn.feedback is None else turn.feedback
+    if score in (-1, 1):
         return TurnState.JUDGED, fate or Fate.NO_SIGNAL
-    left = sa.select(judge_jobs.c.job_id).where(judge_jobs.c.turn_id == turn_id).limit(1)
+    left = sa.select(judge_jobs.c.job_id).where(judge_jobs.c.turn_id == turn.turn_id).limit(1)
     if connection.execute(left).first() is not None:
         return TurnState.JUDGING, None
-    if judgement.score is None:
+    if score is None:
         neutral = sa.select(verdicts.c.verdict_id).where(
-            verdicts.c.turn_id == turn_id, verdicts.c.score == 0
+            verdicts.c.turn_id == turn.turn_id, verdicts.c.score == 0
         )
         if connection.execute(neutral).first() is None:
-            return TurnState.NO_VERDICT, fate or judgement.why or Fate.JUDGE_FAILED
-        return TurnState.JUDGED, Fate.NEUTRAL
+            why = Fate.NO_SIGNAL if judgement is None else judgement.why
+            return TurnState.NO_VERDICT, fate or why or Fate.JUDGE_FAILED
+        return TurnState.JUDGED, fate if fate in _OPEN else Fate.NEUTRAL
     return TurnState.JUDGED, fate or Fate.NEUTRAL
 
 

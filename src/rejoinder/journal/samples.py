@@ -1,51 +1,44 @@
-"""Making, replacing and cancelling samples, inside the caller's transaction."""
+"""Making and cancelling samples, inside the caller's transaction."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
+from rejoinder.journal.base import SampleSpec
 from rejoinder.journal.columns import valid_text
+from rejoinder.journal.lineages import consumed_now
 from rejoinder.journal.schema import hints, samples
 from rejoinder.types import Fate, new_id
 
 
-def make_sample(
-    connection: Connection, turn: Any, reward: float | None, source: str, texts: Sequence[str]
-) -> bool:
-    """Make a turn's sample; returns False if it has one already (a turn never gives two)."""
-    made = connection.execute(
-        insert(samples).values(_row(turn, reward, source)).on_conflict_do_nothing()
-    )
-    if not made.rowcount:
+def put_sample(connection: Connection, turn: Any, spec: SampleSpec) -> bool:
+    """Make a turn's sample, or make the one it has anew; hints are added and never taken away.
+
+    Returns False, changing nothing, if that one is consumed: a turn never gives two.
+    """
+    known = sa.select(samples.c.sample_id).where(samples.c.turn_id == turn.turn_id)
+    sample_id = connection.execute(known).scalar()
+    if sample_id is not None and consumed_now(connection, turn.policy, sample_id):
         return False
-    if texts:
+    row = _row(turn, spec.reward)
+    fresh = {name: row[name] for name in ("reward", "source", "queued", "fate", "ended_at")}
+    connection.execute(
+        insert(samples).values(row).on_conflict_do_update(index_elements=["turn_id"], set_=fresh)
+    )
+    if spec.hints:
         connection.execute(
-            sa.insert(hints),
+            insert(hints).on_conflict_do_nothing(),
             [
                 {"turn_id": turn.turn_id, "position": position, "text": valid_text(text)}
-                for position, text in enumerate(texts)
+                for position, text in enumerate(spec.hints)
             ],
         )
     return True
-
-
-def replace_sample(connection: Connection, turn: Any, reward: float, source: str) -> None:
-    """Make a turn's sample or overwrite its reward; hints of an opposite judgement go."""
-    opposite = sa.exists().where(samples.c.turn_id == turn.turn_id, samples.c.reward != reward)
-    connection.execute(sa.delete(hints).where(hints.c.turn_id == turn.turn_id, opposite))
-    clause = insert(samples).values(_row(turn, reward, source))
-    connection.execute(
-        clause.on_conflict_do_update(
-            index_elements=["turn_id"],
-            set_={"reward": reward, "source": source, "queued": 1, "fate": None, "ended_at": None},
-        )
-    )
 
 
 def cancel_sample(connection: Connection, turn_id: str, fate: Fate) -> None:
@@ -57,7 +50,8 @@ def cancel_sample(connection: Connection, turn_id: str, fate: Fate) -> None:
     )
 
 
-def _row(turn: Any, reward: float | None, source: str) -> dict[str, Any]:
+def _row(turn: Any, reward: float | None) -> dict[str, Any]:
+    by_person = turn.feedback is not None and reward is not None
     return {
         "sample_id": new_id(),
         "turn_id": turn.turn_id,
@@ -65,7 +59,7 @@ def _row(turn: Any, reward: float | None, source: str) -> dict[str, Any]:
         "tenant": turn.tenant,
         "policy": turn.policy,
         "reward": reward,
-        "source": source,
+        "source": "feedback" if by_person else "judge",
         "fate": None,
         "queued": 1,
         "tokens": turn.prompt_tokens + turn.answer_tokens,

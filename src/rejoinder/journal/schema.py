@@ -204,7 +204,8 @@ next_states = Table(
     Column("kind", Text, nullable=False),  # user, tool or other
     Column("messages", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
-    Column("outcome", Text, nullable=False),  # early, queued, verdict, no_verdict, or why not
+    Column("outcome", Text, nullable=False),
+    # early, queued; verdict, no_verdict; hint, no_hint where no judge was asked; or why not read
     PrimaryKeyConstraint("turn_id", "digest"),
 )
 Index(

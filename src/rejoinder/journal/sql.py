@@ -40,6 +40,7 @@ from rejoinder.journal.base import (
     PolicyJournal,
     PolicyVersion,
     RoleReport,
+    SampleRule,
     SampleSpec,
     StepCommit,
     TrainJournal,
@@ -64,13 +65,20 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         JournalError: the URL or the file cannot be used, or a newer program wrote it.
     """
 
-    def __init__(self, url: str, queue_limit: int = QUEUE_LIMIT) -> None:
+    def __init__(
+        self,
+        url: str,
+        queue_limit: int = QUEUE_LIMIT,
+        rule: SampleRule = feedback.SCORES_TEACH,
+    ) -> None:
+        """``rule`` says what a person's score makes: the algorithm, where feedback is taken."""
+        self._rule = rule
         self.database = Database(url)
         upgrade_database(self.database)
         self._memory = TurnMemory()
         self._pending = PendingOpens()
         self._writer = Writer(
-            self.database, partial(TurnGroup, self._memory), self._forget, queue_limit
+            self.database, partial(TurnGroup, self._memory, rule), self._forget, queue_limit
         )
 
     def __enter__(self) -> SqlJournal:
@@ -167,7 +175,9 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
     ) -> Future[FeedbackResult]:
         """See ``TurnJournal``; the completion is looked up within the scope's tenant and key."""
         return self._writer.submit(
-            lambda c: feedback.record_feedback(c, scope, completion_id, choice, score, text)
+            lambda c: feedback.record_feedback(
+                c, scope, completion_id, choice, score, text, self._rule
+            )
         )
 
     def close_session(self, session_id: str, reason: str) -> Future[None]:
@@ -197,7 +207,11 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         return judging.read_tasks(reader, job_ids, owner)
 
     def commit_judgement(
-        self, task: JudgeTask, judgement: Judgement, sample: SampleSpec | None, fate: Fate | None
+        self,
+        task: JudgeTask,
+        judgement: Judgement | None,
+        sample: SampleSpec | None,
+        fate: Fate | None,
     ) -> bool:
         """See ``JudgeJournal``."""
         return self._writer.call(lambda c: judging.commit(c, task, judgement, sample, fate))

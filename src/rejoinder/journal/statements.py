@@ -12,11 +12,14 @@ from rejoinder.journal import schema
 from rejoinder.journal.database import Statement
 
 JUDGEABLE = """(
-    t.superseded_by IS NULL AND t.decisive = 0 AND t.feedback IS NULL
+    t.superseded_by IS NULL AND t.decisive = 0
     AND (t.state IN ('waiting', 'judging', 'judged', 'no_verdict')
+         OR t.state = 'sampled' AND EXISTS (
+            SELECT 1 FROM samples s WHERE s.turn_id = t.turn_id AND s.queued = 1)
          OR t.state = 'ended' AND t.fate IN ('no_next_state', 'ambiguous_parent'))
 )"""
-"""Of a turn ``t``: a new next state is worth a judging job."""
+"""Of a turn ``t``: a new next state is worth a judging job. A sample that a person's score made may
+still be given a hint, until it is consumed."""
 
 OUTCOME = f"""CASE
     WHEN t.state = 'open' THEN 'early'
@@ -132,7 +135,8 @@ QUEUE_JUDGING = Statement(
 REOPEN_FOR_JUDGING = Statement(
     sa.text("""
     UPDATE turns SET state = 'judging', fate = NULL
-    WHERE turn_id = :turn_id AND EXISTS (SELECT 1 FROM judge_jobs j WHERE j.job_id = :job_id)
+    WHERE turn_id = :turn_id AND state <> 'sampled'
+          AND EXISTS (SELECT 1 FROM judge_jobs j WHERE j.job_id = :job_id)
     """)
 )
 
@@ -160,8 +164,8 @@ QUEUE_EARLY = sa.text(f"""{_JOB_FIELDS}
 """)
 
 JUDGE_EARLY = sa.text("""
-    UPDATE turns SET state = 'judging'
-    WHERE turn_id = :turn_id AND state = 'waiting'
+    UPDATE turns SET state = 'judging', fate = NULL
+    WHERE turn_id = :turn_id AND state IN ('waiting', 'judged')
           AND EXISTS (SELECT 1 FROM judge_jobs j WHERE j.turn_id = :turn_id)
 """)
 

@@ -13,7 +13,8 @@ Keys:
                   {user | tool | other | feedback: scores}, ``no_verdict`` {reason: n},
                   ``hints`` (turns with an accepted hint)
     judge         ``queued`` n, ``oldest_s`` (age of the oldest job or None), ``coverage`` (share of
-                  judgements with a verdict, or None)
+                  judgements with a verdict, or None), ``asked`` (False: the algorithm needs no
+                  verdicts, so replies are read for hints alone; None: no judge reports)
     training      ``lineage``, ``head_version``, ``next_step``, ``steps``, ``orphaned``, ``last``
                   (step, version, samples, mean_score, seconds, ago_s, metrics), ``curve`` (the last
                   100 steps: step, version, samples, mean_score)
@@ -83,6 +84,7 @@ def status(connection: Connection, policy: str, max_staleness: int, now: float) 
         "counters": _counters(connection),
         "journal": {"bytes": database_bytes(connection)},
     }
+    document["judge"]["asked"] = _verdicts_are_asked(shown)
     document["judge"]["coverage"] = _coverage(document["verdicts"]["by_next_state"])
     document["learning"] = judge_learning(document)
     return document
@@ -232,6 +234,14 @@ def _coverage(by_kind: dict[str, dict[str, int]]) -> float | None:
     judged = [scores for kind, scores in by_kind.items() if kind != "feedback"]
     total = sum(sum(scores.values()) for scores in judged)
     return 1 - sum(scores["none"] for scores in judged) / total if total else None
+
+
+def _verdicts_are_asked(roles: list[Json]) -> bool | None:
+    """Return whether the newest living judge has a judge to ask; None if none lives."""
+    for one in sorted(roles, key=lambda one: float(one["seen_s"])):
+        if one["role"] == "judge" and is_alive(one):
+            return one["detail"].get("fingerprint", "") is not None
+    return None
 
 
 def _queue(connection: Connection, policy: str, now: float) -> Json:

@@ -124,14 +124,20 @@ def read_samples(
         .order_by(samples.c.created_at, samples.c.sample_id)
         .limit(limit)
     ).all()
-    texts: dict[str, list[str]] = {}
+    texts = _read_hints(connection, [row.turn_id for row in rows])
+    return [_sample(connection, row, texts.get(row.turn_id, ())) for row in rows]
+
+
+def _read_hints(connection: Connection, turn_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Read the hints of turns; those without any are left out."""
+    texts: dict[str, tuple[str, ...]] = {}
     for turn_id, text in connection.execute(
         sa.select(hints.c.turn_id, hints.c.text)
-        .where(hints.c.turn_id.in_([row.turn_id for row in rows]))
+        .where(hints.c.turn_id.in_(turn_ids))
         .order_by(hints.c.turn_id, hints.c.position)
     ):
-        texts.setdefault(turn_id, []).append(text)
-    return [_sample(connection, row, tuple(texts.get(row.turn_id, ()))) for row in rows]
+        texts[turn_id] = (*texts.get(turn_id, ()), text)
+    return texts
 
 
 def _sample(connection: Connection, row: Any, texts: tuple[str, ...]) -> TrainSample:
@@ -276,24 +282,26 @@ def _must_be_open(connection: Connection, lineage_id: str) -> None:
 def _must_be_unchanged(connection: Connection, lineage_id: str, used: Sequence[StepSample]) -> None:
     """Refuse a step whose samples are no longer what it was computed from.
 
-    A person's score may come while the step's files are written: it was accepted, so it counts.
+    A person's score may come while the step's files are written: it was accepted, so it counts. So
+    may a hint.
     """
-    trained = {one.sample_id: one.reward for one in used}
+    trained = {one.sample_id: one for one in used}
     if len(trained) != len(used):
         raise JournalError("a sample is named twice in one step")
     consumed = consumed_of(connection, lineage_id, list(trained))
     if consumed:
         raise JournalError(f"{len(consumed)} samples of the step are consumed in the lineage")
-    rewards = {
-        row.sample_id: row.reward
-        for row in connection.execute(
-            sa.select(samples.c.sample_id, samples.c.reward).where(
-                samples.c.sample_id.in_(list(trained)), samples.c.fate.is_(None)
-            )
+    rows = connection.execute(
+        sa.select(samples.c.sample_id, samples.c.turn_id, samples.c.reward).where(
+            samples.c.sample_id.in_(list(trained)), samples.c.fate.is_(None)
         )
-    }
-    if len(rewards) != len(trained):
-        raise JournalError(f"{len(trained) - len(rewards)} samples of the step were cancelled")
-    rescored = sum(rewards[sample_id] != reward for sample_id, reward in trained.items())
+    ).all()
+    if len(rows) != len(trained):
+        raise JournalError(f"{len(trained) - len(rows)} samples of the step were cancelled")
+    rescored = sum(row.reward != trained[row.sample_id].reward for row in rows)
     if rescored:
         raise JournalError(f"{rescored} samples of the step were scored otherwise meanwhile")
+    texts = _read_hints(connection, [row.turn_id for row in rows])
+    hinted = sum(texts.get(row.turn_id, ()) != trained[row.sample_id].hints for row in rows)
+    if hinted:
+        raise JournalError(f"{hinted} samples of the step were given other hints meanwhile")

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
 from rejoinder.journal.base import AbortedTurn
-from rejoinder.journal.capture import settle
+from rejoinder.journal.capture import settle_next_states
 from rejoinder.journal.columns import (
     encode_ids,
     encode_logprobs,
@@ -126,7 +126,7 @@ def abort_turn(connection: Connection, turn: AbortedTurn) -> None:
             error=turn.error,
         )
     )
-    settle(connection)
+    settle_next_states(connection)
 
 
 def abort_open_turns(connection: Connection, owner_prefix: str, alive: Sequence[str]) -> int:
@@ -140,7 +140,7 @@ def abort_open_turns(connection: Connection, owner_prefix: str, alive: Sequence[
         )
         .values(state=TurnState.ABORTED, fate=Fate.PROCESS_KILLED, answered_at=time.time())
     )
-    settle(connection)
+    settle_next_states(connection)
     return changed.rowcount
 
 

@@ -1,4 +1,4 @@
-"""The judging loop: claims jobs, judges them, and commits verdicts and samples."""
+"""The judging loop: claims jobs, has them judged and read for hints, and commits what was found."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from rejoinder.journal.base import JudgeJournal, JudgeTask, RoleReport, SampleSpec, WatchJournal
+from rejoinder.journal.base import (
+    JudgeJournal,
+    JudgeTask,
+    RoleReport,
+    SampleRule,
+    SampleSpec,
+    WatchJournal,
+    judgement_of,
+)
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
 from rejoinder.judge.tracebacks import short_traceback
 from rejoinder.judge.voting import (
+    NOT_ASKED,
     another_attempt_may_help,
     failed_vote,
     failure_code,
@@ -46,14 +55,6 @@ class LoopJournal(JudgeJournal, WatchJournal, Protocol):
     """What the loop needs of the journal."""
 
 
-class SampleRule(Protocol):
-    """The part of an algorithm that the judge asks."""
-
-    def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
-        """Return the learning signal of a judgement and its hints, or why there is none."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LoopLimits:
     """How much at once, how long, how often."""
@@ -75,20 +76,24 @@ class JudgeLoop:
     A failed attempt is given back and comes again after 1, 2, 4… seconds; after
     ``limits.attempts`` the turn ends as *no verdict*. While the engine or endpoint cannot be
     reached at all, jobs are given back without counting an attempt and claiming pauses.
+
+    No verdict is asked for where nothing would learn from it: where there is no judge, and where a
+    person has scored the answer.
     """
 
     def __init__(
         self,
         journal: LoopJournal,
-        judge: Judge,
+        judge: Judge | None,
         rule: SampleRule,
         limits: LoopLimits,
         external: Sequence[str] = (),
         hints: HintJudge | None = None,
     ) -> None:
-        """``external`` names the places off this machine that conversations go to (rule 9).
+        """``judge`` is None where the algorithm needs no verdicts.
 
-        ``hints`` draws hints from what came after an answer, beside the verdict.
+        ``external`` names the places off this machine that conversations go to (rule 9). ``hints``
+        draws hints from what came after an answer, beside the verdict.
         """
         self._journal = journal
         self._judge = judge
@@ -97,7 +102,7 @@ class JudgeLoop:
         self._limits = limits
         self._instance = f"{ROLE}-{os.getpid()}"
         self._running: set[asyncio.Task[None]] = set()
-        self._status = _Status(external, None if hints is None else hints.fingerprint)
+        self._status = _Status(external, judge, hints)
         # The journal's own threads: a judge that fills the event loop's must not stop the commits.
         self._threads = ThreadPoolExecutor(limits.concurrency + 1, "judge-journal")
         self._pause_s = 0.0
@@ -162,12 +167,16 @@ class JudgeLoop:
             raise
         await self._in_thread(lambda: self._settle(task, judgement, hinting))
 
-    async def _judge_within_deadline(self, task: JudgeTask) -> Judgement:
+    async def _judge_within_deadline(self, task: JudgeTask) -> Judgement | None:
+        """Ask for a verdict; None where nothing would learn from it."""
+        judge = self._judge
+        if judge is None or task.feedback is not None:
+            return None
         if refusal := self._refusal(task):
-            return Judgement(None, (refusal,), self._judge.fingerprint, Fate.JUDGE_FAILED)
+            return Judgement(None, (refusal,), judge.fingerprint, Fate.JUDGE_FAILED)
         try:
             async with asyncio.timeout(self._limits.deadline_s):
-                judgement = await self._judge.judge(task.context, task.answer, task.next_state)
+                judgement = await judge.judge(task.context, task.answer, task.next_state)
             vote = malformed(judgement)
             if vote is None:
                 return judgement
@@ -177,12 +186,14 @@ class JudgeLoop:
             text = short_traceback(error)
             _log.warning("judge raised", turn=task.turn_id, exception=text)
             vote = failed_vote("exception", f"{type(error).__name__}: {error}")
-        return Judgement(None, (vote,), self._judge.fingerprint, Fate.JUDGE_FAILED)
+        return Judgement(None, (vote,), judge.fingerprint, Fate.JUDGE_FAILED)
 
     async def _hint_within_deadline(self, task: JudgeTask) -> Hinting | None:
         """Ask for hints; whatever fails costs the hints alone, never the verdict."""
-        if self._hints is None or self._refusal(task):
+        if self._hints is None:
             return None
+        if refusal := self._refusal(task):
+            return _failed_hinting(refusal)
         try:
             async with asyncio.timeout(self._limits.deadline_s):
                 return await self._hints.hints(task.context, task.answer, task.next_state)
@@ -192,10 +203,10 @@ class JudgeLoop:
             text = short_traceback(error)
             _log.warning("hint judge raised", turn=task.turn_id, exception=text)
             vote = failed_vote("exception", f"{type(error).__name__}: {error}")
-        return Hinting((), HintFate.FAILED, vote.reason, failed_calls=(vote.reason,))
+        return _failed_hinting(vote)
 
     def _refusal(self, task: JudgeTask) -> Vote | None:
-        """Return a failed vote for a job that must not reach the judge.
+        """Return a failed vote for a job that must not reach a judge.
 
         An attempt that ended in any other way than the death of the process was settled, so only
         deaths lead past the limit: judging it again could end this process too, and so for ever.
@@ -206,9 +217,12 @@ class JudgeLoop:
             return failed_vote("unreadable", task.unreadable)
         return None
 
-    def _settle(self, task: JudgeTask, judgement: Judgement, hinting: Hinting | None) -> None:
+    def _settle(
+        self, task: JudgeTask, judgement: Judgement | None, hinting: Hinting | None
+    ) -> None:
         """Commit a judgement and its hints, or give the job back for another attempt."""
-        failed = failures(judgement)
+        standing = NOT_ASKED if judgement is None else judgement
+        failed = failures(standing)
         for vote in failed:
             self._journal.count(ROLE, "failed_calls", failure_code(vote))
         for reason in hinting.failed_calls if hinting else ():
@@ -216,14 +230,16 @@ class JudgeLoop:
         self._status.note(failed[-1].reason if failed else None)
         if hinting is not None and hinting.why is HintFate.FAILED:
             self._status.note(f"hints: {hinting.detail}")
-        if nothing_was_tried(judgement):
-            self._pause(task, judgement)
+        if nothing_was_tried(standing):
+            self._pause(task, standing)
             return
-        lost = failed[-1].reason if another_attempt_may_help(judgement) else None
-        signal = self._rule.sample_spec(judgement, hinting.hints if hinting else ())
+        lost = failed[-1].reason if another_attempt_may_help(standing) else None
+        if task.feedback is not None:
+            standing = judgement_of(task.feedback)
+        signal = self._rule.sample_spec(standing, hinting.hints if hinting else ())
         if signal in _FOR_WANT_OF_A_HINT and hinting and hinting.why is HintFate.FAILED:
             calls = tuple(Vote(None, reason) for reason in hinting.failed_calls)
-            asked = Judgement(None, calls, self._judge.fingerprint, Fate.JUDGE_FAILED)
+            asked = Judgement(None, calls, "", Fate.JUDGE_FAILED)
             if nothing_was_tried(asked):
                 self._pause(task, asked)
                 return
@@ -246,14 +262,15 @@ class JudgeLoop:
     def _commit(
         self,
         task: JudgeTask,
-        judgement: Judgement,
+        judgement: Judgement | None,
         signal: SampleSpec | Fate,
         hinting: Hinting | None,
     ) -> None:
         sample = signal if isinstance(signal, SampleSpec) else None
         fate = signal if isinstance(signal, Fate) else None
         if self._journal.commit_judgement(task, judgement, sample, fate):
-            self._status.committed(judgement)
+            if judgement is not None:
+                self._status.committed(judgement)
             if hinting is not None:
                 self._journal.count(ROLE, "hints", hinting.why or "accepted")
         else:  # superseded, scored by a person, or taken over by another judge
@@ -265,15 +282,18 @@ class JudgeLoop:
             await asyncio.sleep(_REPORT_S)
 
     def _report(self, state: str) -> None:
-        self._journal.report(self._status.heartbeat(self._instance, state, self._judge.fingerprint))
+        self._journal.report(self._status.heartbeat(self._instance, state))
 
 
 class _Status:
     """Figures for the heartbeat."""
 
-    def __init__(self, external: Sequence[str], hints: str | None) -> None:
+    def __init__(
+        self, external: Sequence[str], judge: Judge | None, hints: HintJudge | None
+    ) -> None:
         self._external = list(external)
-        self._hints = hints
+        self._fingerprint = None if judge is None else judge.fingerprint
+        self._hints_fingerprint = None if hints is None else hints.fingerprint
         self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None
@@ -292,7 +312,7 @@ class _Status:
         self._verdicts[names[judgement.score]] += 1
         self._seconds += judgement.seconds
 
-    def heartbeat(self, instance: str, state: str, fingerprint: str) -> RoleReport:
+    def heartbeat(self, instance: str, state: str) -> RoleReport:
         judged = sum(self._verdicts.values())
         return RoleReport(
             role=ROLE,
@@ -300,8 +320,8 @@ class _Status:
             pid=os.getpid(),
             state=state,
             detail={
-                "fingerprint": fingerprint,
-                "hints_fingerprint": self._hints,
+                "fingerprint": self._fingerprint,
+                "hints_fingerprint": self._hints_fingerprint,
                 "external": self._external,
                 "verdicts": dict(self._verdicts),
                 "seconds_per_judgement": round(self._seconds / judged, 3) if judged else None,
@@ -311,6 +331,10 @@ class _Status:
             started_at=self._started_at,
             seen_at=time.time(),
         )
+
+
+def _failed_hinting(vote: Vote) -> Hinting:
+    return Hinting((), HintFate.FAILED, vote.reason, failed_calls=(vote.reason,))
 
 
 async def _cancel(tasks: set[asyncio.Task[None]]) -> None:

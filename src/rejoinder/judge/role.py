@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.config import Config, HintsConfig, JudgeConfig, LlmVotesConfig
 from rejoinder.engine.base import Engine
@@ -56,26 +57,31 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     refuse_missing_hints(rule, config)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
-        judge, hints = build_judge(setting), build_hint_judge(setting, config.hints)
-        judges = (judge,) if hints is None else (judge, hints)
+        judge = build_judge(setting) if rule.needs_verdicts else None
+        hints = build_hint_judge(setting, config.hints)
+        judges = [one for one in (judge, hints) if one is not None]
         for one in judges:
             stack.push_async_callback(one.close)
-        external = external_places(config.judge, config.hints)
-        loop = JudgeLoop(journal, judge, rule, judging_limits(config), external, hints)
+        limits, external = judging_limits(config, rule), external_places(*_asked(config, rule))
+        loop = JudgeLoop(journal, judge, rule, limits, external, hints)
         await _until_ready(judges, loop, stop)
         if not stop.is_set():
             await loop.run(stop)
 
 
-def judging_limits(config: Config) -> LoopLimits:
+def judging_limits(config: Config, rule: Algorithm) -> LoopLimits:
     """Return the loop's limits: ``timeout_s`` is one call's, a judgement may take several."""
     judge, hints = config.judge, config.hints
-    deadline_s = _calls(judge) * judge.timeout_s
+    deadline_s = (_calls(judge) if rule.needs_verdicts else 1) * judge.timeout_s
     if isinstance(hints, LlmVotesConfig):
         # So many jobs at a time share the places that hint calls have.
         rounds = math.ceil(judge.concurrency / hints.concurrency)
         deadline_s = max(deadline_s, rounds * _calls(hints) * hints.timeout_s)
     return LoopLimits(judge.concurrency, deadline_s, judge.attempts)
+
+
+def _asked(config: Config, rule: Algorithm) -> Sequence[JudgeConfig | HintsConfig]:
+    return (config.judge, config.hints) if rule.needs_verdicts else (config.hints,)
 
 
 def _calls(config: JudgeConfig | HintsConfig) -> int:

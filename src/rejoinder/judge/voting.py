@@ -12,6 +12,8 @@ UNREACHABLE = "unreachable"
 """Failure code of a call to an engine or endpoint that is not there at all."""
 BUSY = "busy"
 """Failure code of a call that a full engine did not take."""
+NOT_ASKED = Judgement(None, (), "", Fate.NO_SIGNAL)
+"""What an algorithm is told where no judge was asked; no verdict, and never stored as one."""
 _OVERLOADED = {"http_429", "http_502", "http_503", "http_504"}
 """Failure codes of an endpoint that is away or full, as it or the proxy before it says."""
 

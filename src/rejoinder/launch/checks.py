@@ -88,6 +88,8 @@ def _journal(config: Config) -> Iterator[str]:
 
 def _judge(config: Config) -> Iterator[str]:
     judge = config.judge
+    if not _judge_is_asked(config):
+        return
     if isinstance(judge, LlmJudgeConfig):
         if judge.quorum is not None and judge.quorum > judge.votes:
             yield (
@@ -107,6 +109,16 @@ def _judge(config: Config) -> Iterator[str]:
 
         if judge.name not in entry_points(group=ENTRY_POINTS).names:
             yield f"judge.name: no installed package offers the judge {judge.name!r}"
+
+
+def _judge_is_asked(config: Config) -> bool:
+    """Whether the algorithm learns from verdicts; so it is said of one that cannot be built."""
+    from rejoinder.algorithms.registry import build_algorithm
+
+    try:
+        return build_algorithm(config.trainer).needs_verdicts
+    except ConfigError:  # a fault of the trainer, told there
+        return True
 
 
 def _hints(config: Config) -> Iterator[str]:

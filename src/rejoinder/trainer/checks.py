@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rejoinder.config import DistilConfig, LossConfig, TrainerConfig
+from rejoinder.config import DistilConfig, LossConfig, TeacherConfig, TrainerConfig
 from rejoinder.errors import ConfigError
 
 
@@ -27,6 +27,7 @@ def training_faults(config: TrainerConfig) -> Iterator[str]:
     """Yield why settings cannot train: a line each, with the key and the remedy."""
     yield from _loss_faults(config.loss)
     yield from _distil_faults(config.loss.distil)
+    yield from _teacher_faults(config.teacher)
     if config.schedule != "constant" and config.warmup_steps >= config.schedule_steps:
         yield (
             "trainer.warmup_steps must be below trainer.schedule_steps: the learning rate would "
@@ -46,6 +47,14 @@ def _distil_faults(config: DistilConfig) -> Iterator[str]:
                 f"trainer.loss.distil.{key} has no effect with trainer.loss.distil.kind = "
                 f"{config.kind!r}: remove it, or choose one of {kinds}"
             )
+
+
+def _teacher_faults(config: TeacherConfig) -> Iterator[str]:
+    if config.weights != "ema" and config.decay != type(config).model_fields["decay"].default:
+        yield (
+            f"trainer.teacher.decay has no effect with trainer.teacher.weights = "
+            f"{config.weights!r}: remove it, or choose 'ema'"
+        )
 
 
 def _loss_faults(config: LossConfig) -> Iterator[str]:

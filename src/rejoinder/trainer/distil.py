@@ -39,7 +39,10 @@ def candidates(config: DistilConfig) -> Candidates:
         case "tail":
             return Candidates("teacher", config.top or 50)
         case "jsd":
-            return Candidates("student", config.top or 100)
+            # KL(teacher || student) is weighted by the teacher's probabilities, and what a student
+            # has to learn, such as to end an answer, is often none of its own likely tokens.
+            whose: Whose = "teacher" if config.alpha == 0.0 else "student"
+            return Candidates(whose, config.top or 100)
 
 
 def distil_token(inputs: LossInputs, config: LossConfig) -> tuple[Tensor, LossMetrics]:

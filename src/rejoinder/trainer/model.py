@@ -9,6 +9,7 @@ serve them; the fp32 weights go into checkpoints. A frozen model under an adapte
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import re
 from collections.abc import Iterator
@@ -84,6 +85,14 @@ class TrainModel:
             yield
         finally:
             module.train()
+
+    def twin(self) -> TrainModel:
+        """Return a model that computes alike, with trained weights of its own.
+
+        Frozen weights, those under an adapter, are shared.
+        """
+        frozen = [weight for weight in self._model.parameters() if not weight.requires_grad]
+        return copy.deepcopy(self, {id(weight): weight for weight in frozen})
 
     def save(self, directory: Path, dtype: torch.dtype) -> None:
         """Write a Hugging Face directory in ``dtype``, or an adapter in fp32."""

@@ -132,7 +132,12 @@ def used_samples(prepared: PreparedStep, skipped: str | None) -> list[StepSample
         skipped: why the optimizer left the weights as they were; None: it did not.
     """
     return [
-        StepSample(one.sample_id, one.reward, prepared.without_signal.get(one.sample_id, skipped))
+        StepSample(
+            one.sample_id,
+            one.reward,
+            prepared.without_signal.get(one.sample_id, skipped),
+            one.hints,
+        )
         for one in prepared.samples
     ]
 

@@ -18,6 +18,7 @@ from rejoinder.models.embedded import resolve_model
 from rejoinder.models.loading import pick_device, pick_dtype
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer import batching
+from rejoinder.trainer.average import WeightAverage
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
 from rejoinder.trainer.distil import candidates
@@ -64,6 +65,7 @@ class TorchBackend:
         self._model: TrainModel | None = None
         self._optimizer: Optimizer | None = None
         self._reference: TrainModel | None = None
+        self._average: WeightAverage | None = None
         self._totals = _Totals()
 
     @property
@@ -78,19 +80,20 @@ class TorchBackend:
 
     def load(self, weights: Path | None, checkpoint: Path | None) -> None:
         """See ``TrainerBackend.load``."""
-        self._model = self._optimizer = None  # free them before loading
+        self._model = self._optimizer = self._average = None  # free them before loading
         model = self._load_model(weights)
         optimizer = Optimizer(model.parameters, self._config)
+        average = self._begin_average(model)
         torch.manual_seed(self._config.seed)
         if checkpoint is not None:
-            _load_checkpoint(checkpoint / _CHECKPOINT, model, optimizer, self._device)
+            _load_checkpoint(checkpoint / _CHECKPOINT, model, optimizer, average, self._device)
         if self._needs_start_weights() and self._config.lora is None:
             self._reference = self._reference or load_frozen(self._base, self._dtype, self._device)
         if self._teacher is not None:
             with self._autocast():
                 tolerance = _FP32_DIFFERENCE if self.is_full_precision else _BF16_DIFFERENCE
                 self_test(self._teacher, model, tolerance)
-        self._model, self._optimizer = model, optimizer
+        self._model, self._optimizer, self._average = model, optimizer, average
         self._totals = _Totals()
 
     def _find_teacher(self, loss: str) -> Teacher | None:
@@ -121,6 +124,8 @@ class TorchBackend:
             update = optimizer.apply(step)
             metrics |= {"grad_norm": update.grad_norm, "learning_rate": update.learning_rate}
             skipped = None if update.applied else "non_finite_gradient"
+            if update.applied and self._average is not None:
+                self._average.update()
         else:
             skipped = "non_finite_loss"
         self.discard()
@@ -141,6 +146,8 @@ class TorchBackend:
         tensors = {f"optimizer/{key}": value for key, value in optimizer.state().items()}
         if self.kind is WeightsKind.FULL and self._dtype is not torch.float32:
             tensors |= {f"master/{name}": value for name, value in model.master().items()}
+        if self._average is not None:
+            tensors |= {f"average/{name}": mean for name, mean in self._average.state().items()}
         tensors["random/cpu"] = torch.get_rng_state()
         if self._device.type == "cuda":
             tensors["random/cuda"] = torch.cuda.get_rng_state(self._device)
@@ -150,6 +157,13 @@ class TorchBackend:
         if self._model is None or self._optimizer is None:
             raise RuntimeError("load() comes first")
         return self._model, self._optimizer
+
+    def _begin_average(self, model: TrainModel) -> WeightAverage | None:
+        """Return the teacher that follows the policy, where it is one; it begins at ``model``."""
+        teacher = self._config.teacher
+        if self._teacher is None or teacher.weights != "ema":
+            return None
+        return WeightAverage(model, teacher.decay)
 
     def _needs_start_weights(self) -> bool:
         taught = self._teacher is not None and self._config.teacher.weights == "frozen"
@@ -242,12 +256,13 @@ class TorchBackend:
 
     @contextlib.contextmanager
     def _teaching(self, model: TrainModel) -> Iterator[TrainModel]:
-        if self._config.teacher.weights == "current":
-            with model.evaluating():
-                yield model
-        else:
+        if self._config.teacher.weights == "frozen":
             with self._start_weights(model) as frozen:
                 yield frozen
+        else:
+            moving = model if self._average is None else self._average.model
+            with moving.evaluating():
+                yield moving
 
     @contextlib.contextmanager
     def _start_weights(self, model: TrainModel) -> Iterator[TrainModel]:
@@ -277,19 +292,27 @@ def _beside(targets: Tensor, ids: Tensor) -> Tensor:
 
 
 def _load_checkpoint(
-    file: Path, model: TrainModel, optimizer: Optimizer, device: torch.device
+    file: Path,
+    model: TrainModel,
+    optimizer: Optimizer,
+    average: WeightAverage | None,
+    device: torch.device,
 ) -> None:
     try:
         tensors = load_file(file)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the checkpoint {file}: {error}") from error
-    parts: dict[str, dict[str, Tensor]] = {"optimizer": {}, "master": {}, "random": {}}
+    names = ("optimizer", "master", "average", "random")
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     for key, value in tensors.items():
         part, _, name = key.partition("/")
         parts[part][name] = value
     if parts["master"]:
         model.load_master(parts["master"])
     optimizer.load_state(parts["optimizer"])
+    if average is not None:
+        # A checkpoint that was written under another kind of teacher holds none.
+        average.load_state(parts["average"] or model.master())
     torch.set_rng_state(parts["random"]["cpu"])
     if device.type == "cuda" and "cuda" in parts["random"]:
         torch.cuda.set_rng_state(parts["random"]["cuda"], device)

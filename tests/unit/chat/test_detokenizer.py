@@ -72,6 +72,13 @@ def test_tokenizers_that_are_not_byte_level_stream_the_text_of_a_full_decode(tex
     assert not any("\ufffd" in piece for piece in given_out)
 
 
+def test_text_after_a_break_in_the_stream_keeps_the_space_it_begins_with():
+    stream = Detokenizer(SENTENCE_PIECE).stream()
+    pieces = [stream.feed(SENTENCE_PIECE.encode("the").ids), stream.finish(), stream.finish()]
+    pieces.append(stream.feed([SENTENCE_PIECE.token_to_id("\u2581sea")]))
+    assert "".join(pieces) == "the sea"
+
+
 def test_a_long_run_of_invalid_bytes_is_given_out_instead_of_held_for_ever():
     ids = [SENTENCE_PIECE.token_to_id("<0xFF>")] * 100
     given_out, rest = _stream(SENTENCE_PIECE, [[id_] for id_ in ids])

@@ -51,7 +51,7 @@ def document() -> Json:
             "no_verdict": {"judge_failed": 2},
             "hints": 0,
         },
-        "judge": {"queued": 1, "oldest_s": 4.0, "coverage": 0.82},
+        "judge": {"queued": 1, "oldest_s": 4.0, "coverage": 0.82, "asked": True},
         "training": {
             "lineage": "l1",
             "head_version": 4,

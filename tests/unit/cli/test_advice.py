@@ -49,3 +49,11 @@ def test_answers_without_replies_are_pointed_out(document: Json) -> None:
 def test_a_system_that_sees_only_side_turns_is_told_why_nothing_trains(document: Json) -> None:
     document["turns"]["side"] = 100
     assert "X-Turn-Type" in next_steps(document)[0]
+
+
+def test_where_hints_alone_teach_nobody_is_told_to_send_scores(document: Json) -> None:
+    document["turns"]["fates"] = {"no_next_state": document["turns"]["main"]}
+    assert any("POST /v1/feedback" in step for step in next_steps(document))
+    document["judge"]["asked"] = False
+    assert not any("POST /v1/feedback" in step for step in next_steps(document))
+    assert any("continue conversations" in step for step in next_steps(document))

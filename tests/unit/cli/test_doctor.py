@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +10,24 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from judge_fakes import FakeEngine
 from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.cli import checkup, checkup_machine, checkup_model, checkup_system
 from rejoinder.cli.checkup import Finding, State, fail, ok, run_checks, warn
 from rejoinder.cli.checkup_model import next_turn_extends
 from rejoinder.cli.main import app
-from rejoinder.config import Config, GatewayConfig, TorchEngineConfig
+from rejoinder.config import (
+    CallableJudgeConfig,
+    Config,
+    ExtractiveHintsConfig,
+    GatewayConfig,
+    TorchEngineConfig,
+    TrainerConfig,
+)
 from rejoinder.errors import ConfigError
 from rejoinder.journal.base import RoleReport
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.judge.base import JudgeSetting
 from rejoinder.launch.ports import bind_port, bound_port
 from rejoinder.models.tokenizer import ModelTokenizer
 
@@ -97,3 +107,24 @@ def test_a_template_that_marks_the_last_answer_otherwise_is_found(
         "{{ m.content }};{% endfor %}assistant:",
     )
     assert not next_turn_extends(ChatTemplateRenderer(rewriting), rewriting)
+
+
+def test_a_judge_that_the_algorithm_does_not_need_is_neither_built_nor_tried(
+    monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: ModelTokenizer
+) -> None:
+    engine = FakeEngine(lambda request, id_: -1.0)
+    engine.close = lambda: asyncio.sleep(0)  # type: ignore[attr-defined]
+    config = Config(
+        judge=CallableJudgeConfig(target="no_such_module:score"),
+        hints=ExtractiveHintsConfig(),
+        trainer=TrainerConfig(algorithm="opd"),
+    )
+    setting = JudgeSetting(config.judge, "default", engine, tiny_tokenizer, "tiny")
+    monkeypatch.setattr(checkup_system, "connect_engine", lambda _config: engine)
+    monkeypatch.setattr(checkup_system, "judge_setting", lambda _config, _engine: setting)
+    found = {finding.name: finding for finding in checkup_system.engine_and_judge(config)}
+    assert {finding.state for finding in found.values()} == {State.OK}
+    assert "not asked" in found["judge"].text
+    asked = config.model_copy(update={"trainer": TrainerConfig(algorithm="combine")})
+    found = {finding.name: finding for finding in checkup_system.engine_and_judge(asked)}
+    assert found["judge"].state is State.FAIL

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from rejoinder.cli.main import app
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
 from rejoinder.evaluation.personas.persona import shipped_personas
+from rejoinder.evaluation.personas.plan import Plan
+from rejoinder.types import Json
 
 RUNNER = CliRunner()
 
@@ -32,8 +36,17 @@ def test_the_list_names_every_persona() -> None:
         ),
         (["--persona", "no-lists", "--algorithm", "alchemy"], "no algorithm is called 'alchemy'"),
         (
-            ["--persona", "no-lists", "--url", "http://127.0.0.1:1", "--seeds", "2"],
+            ["--persona", "no-lists", "--seeds", "2", "--url", "http://127.0.0.1:1",
+             "--label", "x"],
             "a running gateway keeps what it has learnt",
+        ),
+        (["--persona", "no-lists", "--url", "http://127.0.0.1:1"], "--label that says what"),
+        (["--persona", "no-lists", "--variant", "fast"], "NAME=FILE"),
+        (["--persona", "no-lists", "--variant", "fast=missing.toml"], "missing.toml"),
+        (
+            ["--persona", "no-lists", "--label", "x", "--algorithm", "opd",
+             "--algorithm", "binary"],
+            "--label names one method",
         ),
     ],
 )  # fmt: skip
@@ -41,6 +54,24 @@ def test_what_cannot_work_is_refused_with_what_to_change(arguments: list[str], t
     done = RUNNER.invoke(app, ["eval", "personas", *arguments], env={"COLUMNS": "300"})
     assert done.exit_code == EXIT_CONFIG
     assert told in done.output
+
+
+def test_methods_are_algorithms_and_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plans: list[Plan] = []
+
+    def keep(plan: Plan, **_: object) -> Json:
+        plans.append(plan)
+        return {"failed_runs": []}
+
+    monkeypatch.setattr("rejoinder.evaluation.personas.benchmark.run_benchmark", keep)
+    file = tmp_path / "fast.toml"
+    file.write_text('trainer = { algorithm = "combine", learning_rate = 1e-4 }\n')
+    call = ["eval", "personas", "--persona", "no-lists", "--variant", f"fast={file}"]
+    assert RUNNER.invoke(app, call).exit_code == 0
+    assert RUNNER.invoke(app, [*call, "--algorithm", "opd"]).exit_code == 0
+    names = [[(one.name, one.algorithm) for one in plan.methods] for plan in plans]
+    assert names == [[("fast", "combine")], [("opd", "opd"), ("fast", "combine")]]
+    assert plans[0].methods[0].config.trainer.learning_rate == 1e-4
 
 
 def test_a_plan_with_a_failed_run_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,3 +93,9 @@ def test_the_line_names_what_is_away(document: Json, end: Json) -> None:
 def test_what_a_role_warns_of_is_shown_where_it_has_no_error(document: Json) -> None:
     document["roles"][3]["alarms"] = ["step 4 changed no weights: non_finite"]
     assert "step 4 changed no weights" in text_of(status_screen(document), width=160)
+
+
+def test_that_no_verdict_is_asked_for_is_said_and_not_shown_as_a_score(document: Json) -> None:
+    assert "hints alone teach" not in text_of(status_screen(document))
+    document["judge"]["asked"] = False
+    assert "none is asked for: hints alone teach" in text_of(status_screen(document), 160)

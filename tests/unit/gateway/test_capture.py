@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.chat.detokenizer import Detokenizer
+from rejoinder.chat.families.events import ContentDelta
+from rejoinder.chat.families.registry import choose_family
 from rejoinder.chat.history import History
 from rejoinder.engine.base import TokenChunk
 from rejoinder.gateway.capture import AnswerCapture
@@ -16,8 +17,12 @@ HISTORY = History((Message("user", "?"),))
 @pytest.fixture
 def answer(tiny_tokenizer):
     """Make an empty capture."""
-    texts = Detokenizer(tiny_tokenizer.tokenizer)
-    return lambda *stop: AnswerCapture("t1", 0, stop, texts)
+    family = choose_family("generic", tiny_tokenizer)
+    return lambda *stop: AnswerCapture("t1", 0, family.reader([], None, stop))
+
+
+def _text(piece) -> str:
+    return "".join(event.text for event in piece.events if isinstance(event, ContentDelta))
 
 
 @pytest.fixture
@@ -51,14 +56,14 @@ def test_successive_tokens_of_a_version_are_one_run(answer, chunk):
 
 def test_text_is_held_back_while_a_character_or_stop_string_is_incomplete(answer, chunk):
     capture = answer("END")
-    pieces = [capture.feed(TokenChunk([id_], [-1.0], 1)).text for id_ in chunk("é E").ids]
+    pieces = [_text(capture.feed(TokenChunk([id_], [-1.0], 1))) for id_ in chunk("é E").ids]
     assert pieces == ["", "é", " ", ""]
-    assert capture.feed(chunk("", FinishReason.LENGTH)).text == "E"
+    assert _text(capture.feed(chunk("", FinishReason.LENGTH))) == "E"
 
 
 def test_a_stop_string_ends_the_answer_and_later_chunks_are_not_part_of_it(answer, chunk):
     capture = answer("END")
-    assert capture.feed(chunk("a END b")).text == "a "
+    assert _text(capture.feed(chunk("a END b"))) == "a "
     assert capture.finish_reason is FinishReason.STOP
     before = list(capture.ids)
     assert capture.feed(chunk("more")).ids == ()

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from journal_story import LEASE, POLICY, SCOPE, Story, finishing, opening
+from journal_story import LEASE, POLICY, SCOPE, Learning, finishing, opening
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import AbortedTurn, OpenTurn
+from rejoinder.journal.base import AbortedTurn, JudgeTask, OpenTurn
 from rejoinder.journal.lineages import consumed_of
-from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, TurnType, new_id
 
 picks = st.integers(0, 10**6)
@@ -27,16 +26,20 @@ scores = st.sampled_from([-1, 0, 1])
 class Conservation(RuleBasedStateMachine):
     """Random orders of what gateways, judges and trainers do."""
 
+    algorithm = "binary"
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.turns: list[OpenTurn] = []
         self.open: list[OpenTurn] = []
         self.taken: list[Any] = []
+        self.claimed: list[JudgeTask] = []
+        self.trained_with: dict[str, tuple[Any, ...]] = {}
 
     @initialize()
     def start(self) -> None:
-        self.story = Story(SqlJournal(f"sqlite:///{self.folder / 'journal.db'}"))
+        self.story = Learning(f"sqlite:///{self.folder / 'journal.db'}", self.algorithm)
 
     def teardown(self) -> None:
         if hasattr(self, "story"):
@@ -92,10 +95,19 @@ class Conservation(RuleBasedStateMachine):
 
     # --- judging and training -----------------------------------------------------------------
 
-    @rule(score=scores | st.none())
-    def judge(self, score: int | None) -> None:
+    @rule(score=scores | st.none(), hints=st.sampled_from([(), ("x",), ("y", "z")]))
+    def judge(self, score: int | None, hints: tuple[str, ...]) -> None:
         if self.story.rows("SELECT 1 FROM judge_jobs WHERE owner IS NULL LIMIT 1"):
-            self.story.judge(score)
+            self.story.read(*hints, verdict=score)
+
+    @rule()
+    def claim(self) -> None:
+        self.claimed += self.story.claim()
+
+    @precondition(lambda self: self.claimed)
+    @rule(score=scores | st.none(), hints=st.sampled_from([(), ("x",)]))
+    def settle(self, score: int | None, hints: tuple[str, ...]) -> None:
+        self.story.settle(self.claimed.pop(0), *hints, verdict=score)
 
     @rule(score=st.sampled_from([-1, 1]))
     def sample(self, score: int) -> None:
@@ -113,7 +125,8 @@ class Conservation(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        with contextlib.suppress(JournalError):  # consumed or cancelled since they were taken
+        # They may be consumed, cancelled, scored otherwise or given hints since they were taken.
+        with contextlib.suppress(JournalError):
             self.story.commit(self.taken)
 
     @rule(back=st.integers(0, 2))
@@ -165,6 +178,21 @@ class Conservation(RuleBasedStateMachine):
             assert (sample_id in consumed) + queued + (fate is not None) == 1
 
     @invariant()
+    def what_a_sample_trained_with_is_what_the_journal_shows(self) -> None:
+        if not hasattr(self, "story"):
+            return
+        rows = self.story.rows(
+            "SELECT s.sample_id, s.reward, (SELECT COUNT(*) FROM hints h WHERE h.turn_id = "
+            "s.turn_id) FROM samples s WHERE s.sample_id IN (SELECT sample_id FROM consumption) "
+            "AND s.queued = 0"
+        )
+        shown = {sample_id: rest for sample_id, *rest in rows}
+        for sample_id, rest in shown.items():
+            assert self.trained_with.setdefault(sample_id, rest) == rest
+        for sample_id in self.trained_with.keys() - shown.keys():  # a rewind has freed it
+            del self.trained_with[sample_id]
+
+    @invariant()
     def exactly_one_version_is_live_and_it_is_the_head(self) -> None:
         if not hasattr(self, "story"):
             return
@@ -172,10 +200,13 @@ class Conservation(RuleBasedStateMachine):
         assert live.version == self.story.lineage().head_version
 
 
-def case(examples: int, steps: int) -> type:
+def case(examples: int, steps: int, learns_by: str = "binary") -> type:
     """A test of so many random stories of so many steps."""
 
-    class Case(Conservation.TestCase):
+    class Machine(Conservation):
+        algorithm = learns_by
+
+    class Case(Machine.TestCase):
         settings = settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -190,6 +221,24 @@ class TestConservation(case(6, 30)):
     pass
 
 
+class TestConservationOfHintsAndVerdicts(case(4, 30, "combine")):
+    pass
+
+
+class TestConservationOfHintsAlone(case(4, 30, "opd")):
+    pass
+
+
 @pytest.mark.slow
 class TestConservationLong(case(300, 60)):
+    pass
+
+
+@pytest.mark.slow
+class TestConservationOfHintsAndVerdictsLong(case(300, 60, "combine")):
+    pass
+
+
+@pytest.mark.slow
+class TestConservationOfHintsAloneLong(case(300, 60, "opd")):
     pass

@@ -17,8 +17,8 @@ def status(story: Story) -> Json:
 
 def report(story: Story, role: str, state: str = "ready", **changes: object) -> None:
     detail = {"batch_size": 16} if role == "trainer" else {}
-    fields = {"detail": detail, "seen_at": time.time(), **changes}
-    story.journal.report(RoleReport(role, f"{role}-1", 1, state, **fields))
+    fields = {"instance": f"{role}-1", "detail": detail, "seen_at": time.time(), **changes}
+    story.journal.report(RoleReport(role, pid=1, state=state, **fields))
 
 
 def test_every_turn_is_counted_in_one_state_and_every_end_has_a_fate(story: Story) -> None:
@@ -84,11 +84,22 @@ def test_verdicts_are_counted_by_the_role_that_spoke_next(story: Story) -> None:
 
 
 def test_the_judges_queue_has_length_and_age(story: Story) -> None:
-    assert status(story)["judge"] == {"queued": 0, "oldest_s": None, "coverage": None}
+    nothing = {"queued": 0, "oldest_s": None, "coverage": None, "asked": None}
+    assert status(story)["judge"] == nothing
     story.reply(story.answer())
     queue = status(story)["judge"]
     assert queue["queued"] == 1
     assert queue["oldest_s"] >= 0
+
+
+@pytest.mark.parametrize(("fingerprint", "asked"), [("likelihood-1", True), (None, False)])
+def test_whether_verdicts_are_asked_for_is_what_the_newest_living_judge_says(
+    story: Story, fingerprint: str | None, asked: bool
+) -> None:
+    before = {"detail": {"fingerprint": None if asked else "likelihood-0"}}
+    report(story, "judge", "stopped", instance="judge-0", **before)
+    report(story, "judge", detail={"fingerprint": fingerprint})
+    assert status(story)["judge"]["asked"] is asked
 
 
 def test_steps_show_the_last_one_and_the_curve(story: Story) -> None:

@@ -7,13 +7,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from judge_fakes import FakeJournal, FakeJudge, Rule, judgement, until
-from rejoinder.journal.base import SampleSpec
+from judge_fakes import UNREACHABLE, FakeJournal, FakeJudge, judgement, until
+from rejoinder.algorithms import build_algorithm
+from rejoinder.config import TrainerConfig
+from rejoinder.journal.base import SampleRule, SampleSpec
 from rejoinder.judge import loop as loop_module
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.types import Fate
 
+COMBINE = build_algorithm(TrainerConfig(algorithm="combine"))
+OPD = build_algorithm(TrainerConfig(algorithm="opd"))
 HINT = ("Answer in one short sentence.",)
 FAILED = Hinting((), HintFate.FAILED, "http_500: detail", 0.0, ("http_500: detail",))
 NOTHING = Hinting((), HintFate.NOTHING_SAID, "", 0.0)
@@ -49,10 +53,16 @@ class FakeHints:
 
 
 @asynccontextmanager
-async def working(journal: FakeJournal, judge: FakeJudge, hints: FakeHints, deadline_s: float = 5):
+async def working(
+    journal: FakeJournal,
+    judge: FakeJudge | None,
+    hints: FakeHints | None,
+    deadline_s: float = 5,
+    rule: SampleRule = COMBINE,
+):
     stop = asyncio.Event()
     limits = LoopLimits(2, deadline_s, attempts=3)
-    task = asyncio.create_task(JudgeLoop(journal, judge, Rule(), limits, hints=hints).run(stop))
+    task = asyncio.create_task(JudgeLoop(journal, judge, rule, limits, hints=hints).run(stop))
     try:
         yield
     finally:
@@ -130,3 +140,62 @@ async def test_a_judge_that_fails_does_not_cost_the_hint() -> None:
     async with working(journal, judge, FakeHints(Hinting(HINT, None, "", 0.1))):
         await until(lambda: journal.commits)
     assert journal.commits[0][2:] == (SampleSpec(None, HINT), None)
+
+
+# --- no verdict is asked for ---------------------------------------------------------------------
+
+
+async def test_without_a_judge_hints_alone_are_committed_and_no_verdict_is_told() -> None:
+    journal = FakeJournal(2)
+    hints = FakeHints(Hinting(HINT), NOTHING)
+    async with working(journal, None, hints, rule=OPD):
+        await until(lambda: len(journal.commits) == 2)
+    found = [commit[1:] for commit in journal.commits]
+    assert (None, SampleSpec(None, HINT), None) in found
+    assert (None, None, Fate.NO_HINT) in found
+    assert journal.counts == {("hints", "accepted"): 1, ("hints", "nothing_said"): 1}
+    detail = journal.heartbeats[-1].detail
+    assert detail["fingerprint"] is None
+    assert set(detail["verdicts"].values()) == {0}
+
+
+async def test_without_a_judge_a_hint_judge_that_fails_is_asked_again_and_then_named() -> None:
+    journal, hints = FakeJournal(), FakeHints(FAILED)
+    async with working(journal, None, hints, rule=OPD):
+        await until(lambda: journal.commits)
+    assert hints.calls == 3
+    assert journal.commits == [("turn-0", None, None, Fate.HINT_FAILED)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"), [({"attempt": 4}, "died"), ({"unreadable": "damaged"}, "unreadable")]
+)
+async def test_without_a_judge_a_job_that_must_not_be_read_is_named_too(
+    broken: dict[str, object], code: str
+) -> None:
+    journal, hints = FakeJournal(**{"attempt": 3, **broken}), FakeHints(Hinting(HINT))
+    async with working(journal, None, hints, rule=OPD):
+        await until(lambda: journal.commits)
+    assert hints.calls == 0
+    assert journal.commits == [("turn-0", None, None, Fate.HINT_FAILED)]
+    assert journal.counts == {("failed_hint_calls", code): 1, ("hints", "failed"): 1}
+
+
+@pytest.mark.parametrize("score", [-1, 0, 1])
+async def test_a_judge_is_not_asked_of_what_a_person_scored_and_the_hint_is_still_drawn(
+    score: int,
+) -> None:
+    journal, judge = FakeJournal(feedback=score), FakeJudge(UNREACHABLE)
+    async with working(journal, judge, FakeHints(Hinting(HINT))):
+        await until(lambda: journal.commits)
+    assert judge.calls == 0
+    reward = float(score) if score else None
+    assert journal.commits == [("turn-0", None, SampleSpec(reward, HINT), None)]
+
+
+async def test_a_hint_that_failed_costs_no_person_s_score() -> None:
+    journal = FakeJournal(feedback=-1)
+    async with working(journal, FakeJudge(judgement(1)), FakeHints(FAILED)):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", None, SampleSpec(-1.0), None)]
+    assert journal.retries == []

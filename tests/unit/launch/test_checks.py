@@ -133,6 +133,22 @@ def test_all_faults_are_told_at_once() -> None:
     assert "nobody" in str(refused.value)
 
 
+def test_a_judge_that_the_algorithm_does_not_need_has_no_faults() -> None:
+    judge = LlmJudgeConfig(base_url="https://judge.example/v1", model="m", votes=3, quorum=4)
+    config = Config(judge=judge, hints=ExtractiveHintsConfig())
+    assert faults(config.model_copy(update={"trainer": TrainerConfig(algorithm="opd")})) == []
+    assert faults(config.model_copy(update={"trainer": TrainerConfig(algorithm="combine")})) != []
+
+
+def test_an_algorithm_that_does_not_exist_hides_no_fault_of_the_judge() -> None:
+    config = Config(
+        judge=PluginJudgeConfig(name="nobody"), trainer=TrainerConfig(algorithm="magic")
+    )
+    found = faults(config)
+    assert any("'nobody'" in fault for fault in found)
+    assert any("'magic'" in fault for fault in found)
+
+
 def test_a_callable_of_the_working_directory_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,10 +17,12 @@ from typing import Any
 import torch
 
 from rejoinder.config import Config
+from rejoinder.journal.base import TrainSample
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy import durable
 from rejoinder.policy.registry import PolicyRegistry
-from rejoinder.trainer import lease, recovery
+from rejoinder.trainer import lease, loop, recovery
+from rejoinder.trainer.hinted import TeacherPrompts
 from rejoinder.trainer.loop import run_trainer
 from rejoinder.trainer.publish import Publisher
 from rejoinder.trainer.torch_backend import TorchBackend
@@ -74,11 +76,20 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "with half of a checkpoint": lambda: after(TorchBackend, "save_checkpoint"),
     "before the commit": lambda: before(SqlJournal, "commit_step"),
     "before the second commit": lambda: before(SqlJournal, "commit_step", 2),
+    "before the third commit": lambda: before(SqlJournal, "commit_step", 3),
     "after the commit": lambda: after(SqlJournal, "commit_step"),
     "before retention": lambda: before(PolicyRegistry, "apply_retention"),
     "while rewinding": lambda: after(SqlJournal, "rewind"),
     "before cleaning up": lambda: before(recovery.PolicyFiles, "remove_leftovers"),
 }
+
+
+class SpelledHints:
+    """Puts hints, lists of ids, behind the prompt: the tiny model has no tokenizer."""
+
+    def prompts(self, sample: TrainSample) -> TeacherPrompts:
+        hints = [[int(word) for word in hint.split()] for hint in sample.hints]
+        return TeacherPrompts(tuple([*sample.prompt_ids, *hint] for hint in hints))
 
 
 def child(config: Config, moment: str) -> int:
@@ -109,6 +120,7 @@ def stop_when_idle(config: Config, stop: threading.Event) -> None:
 
 def main() -> None:
     config = Config.model_validate_json(sys.argv[1])
+    loop._build_hint_renderer = lambda _: SpelledHints()
     torch.set_num_threads(1)
     for moment in sys.argv[2:]:
         print(json.dumps([moment, child(config, moment)]), flush=True)

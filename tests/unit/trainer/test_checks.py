@@ -20,6 +20,7 @@ BAD: dict[str, dict[str, Any]] = {
     "distil.alpha has no effect": {"loss": {"distil": {"kind": "topk", "alpha": 0.2}}},
     "distil.clip has no effect": {"loss": {"distil": {"kind": "tail", "clip": 2.0}}},
     "distil.top has no effect": {"loss": {"distil": {"kind": "token", "top": 8}}},
+    "teacher.decay has no effect": {"teacher": {"weights": "current", "decay": 0.9}},
     "targets is empty": {"lora": {"targets": ()}},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rejoinder.config import Config
+from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.durable import PARTIAL
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.types import VersionState
@@ -60,6 +63,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_trains_twice(
         "after the commit",  # version 1 counts, without a checkpoint
         "while rewinding",
         "before the second commit",  # a checkpoint is there, its version is not
+        "before the third commit",  # both are: the next one goes on from there
         "before the checkpoint",
         "with half of a checkpoint",
         "before retention",
@@ -96,3 +100,60 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_trains_twice(
     if lora is None:
         start, now = story.model, load_plain(files.version(head))
         assert not torch.equal(start.lm_head.weight, now.lm_head.weight)
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        pytest.param(None, id="full"),
+        pytest.param({"rank": 2}, id="lora", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_or_not_the_last_weights_and_their_teacher_are_the_same(
+    make_config: Callable[..., Config],
+    model_path: Path,
+    empty_journal: Path,
+    tmp_path: Path,
+    lora: dict[str, int] | None,
+) -> None:
+    """To the bit: optimizer, random state, and a teacher that follows the policy."""
+    killed_at = ["after the commit", "before the third commit", "with half of a checkpoint"]
+    ends = {}
+    for name, moments in (("whole", []), ("killed", killed_at)):
+        config = make_config(
+            lora=lora,
+            algorithm="combine",
+            teacher={"weights": "ema", "decay": 0.8},
+            learning_rate=5e-3,
+            max_staleness=100,
+        )
+        home = tmp_path / name
+        home.mkdir()
+        shutil.copy(empty_journal, home / "journal.db")
+        journal = config.journal.model_copy(update={"url": f"sqlite:///{home / 'journal.db'}"})
+        config = config.model_copy(update={"home": str(home), "journal": journal})
+        ends[name] = last_files(config, model_path, moments)
+    whole, killed = ends["whole"], ends["killed"]
+    parts = {key.partition("/")[0] for key in whole}
+    assert parts == {"optimizer", "average", "random", "version"}
+    assert killed.keys() == whole.keys()
+    for key, tensor in killed.items():
+        assert torch.equal(tensor, whole[key]), key
+
+
+def last_files(config: Config, model_path: Path, moments: list[str]) -> dict[str, torch.Tensor]:
+    """Train five steps with hints, killed at each of the moments; returns what is on disk then."""
+    with SqlJournal(config.journal_url) as journal:
+        story = TrainStory(journal, model_path)
+        story.add_samples(4 * 5, hints=["50 51 52"])
+        codes = [code for _, code in run_and_kill(config, [*moments, "to the end"])]
+        assert codes == [*(KILLED for _ in moments), 0]
+        counted = story.steps()
+        assert [step for step, _, _ in counted] == [1, 2, 3, 4, 5]
+        head = counted[-1][1]
+        assert (head > 5) is bool(moments)
+        assert story.versions()[head].metrics["hinted_fraction"] == 1.0
+    files = PolicyFiles(config.versions_path, POLICY)
+    (weights,) = files.version(head).glob("*.safetensors")
+    version = {f"version/{name}": tensor for name, tensor in load_file(weights).items()}
+    return version | load_file(files.checkpoint(head) / "training.safetensors")

@@ -197,6 +197,7 @@ def test_tokens_that_have_nearly_everything_leave_a_finite_rest() -> None:
         (DistilConfig(kind="topk", top=8), "student", 8),
         (DistilConfig(kind="tail"), "teacher", 50),
         (DistilConfig(kind="jsd"), "student", 100),
+        (DistilConfig(kind="jsd", alpha=0.0), "teacher", 100),
     ],
 )
 def test_each_kind_names_the_tokens_it_compares(
@@ -204,3 +205,45 @@ def test_each_kind_names_the_tokens_it_compares(
 ) -> None:
     found = candidates(config)
     assert (found.whose, found.count) == (whose, count)
+
+
+@pytest.mark.parametrize(
+    ("distil", "least", "most"),
+    [
+        (DistilConfig(kind="jsd", alpha=0.0), 0.9, 1.0),
+        (DistilConfig(kind="jsd"), 0.0, 0.02),
+        (DistilConfig(kind="tail"), 0.0, 0.02),
+        (DistilConfig(kind="topk"), 0.0, 0.02),
+    ],
+    ids=["forward", "jsd", "tail", "topk"],
+)
+def test_only_forward_kl_raises_what_the_student_finds_unlikely(
+    distil: DistilConfig, least: float, most: float
+) -> None:
+    config = LossConfig(distil=distil)
+    logits = torch.full((1, VOCABULARY), -7.0, dtype=torch.float64)
+    logits[0, :3] = 0.0
+    end = VOCABULARY - 1  # probability 0.0003 for the student, 0.97 for the teacher
+    told = torch.full((1, VOCABULARY), 0.03 / (VOCABULARY - 1), dtype=torch.float64)
+    told[0, end] = 0.97
+    leaf = logits.clone().requires_grad_()
+    student, teacher = leaf.log_softmax(-1), told.log()
+    whose, count = candidates(distil).whose, TOKENS
+    likeliest = (teacher if whose == "teacher" else student).topk(count).indices
+    own = student.gather(-1, likeliest)
+    one = torch.ones(1, dtype=torch.float64)
+    loss, _ = DISTILLING[f"distil_{distil.kind}"](
+        LossInputs(
+            logprobs=student[:, 0],
+            anchor=student[:, 0].detach(),
+            behaviour=student[:, 0].detach(),
+            advantages=0 * one,
+            weights=one,
+            hinted=Hinted(one, own, own.detach(), teacher.gather(-1, likeliest)),
+        ),
+        config,
+    )
+    loss.backward()
+    assert leaf.grad is not None
+    raised = -float(leaf.grad[0, end])
+    assert least <= raised <= most

@@ -111,7 +111,7 @@ def test_figures_of_the_batch() -> None:
 
 def test_a_signal_of_the_wrong_length_is_an_error_of_the_algorithm() -> None:
     class Wrong:
-        name, loss, needs_hints = "wrong", "policy", False
+        name, loss, needs_hints, needs_verdicts = "wrong", "policy", False, True
 
         def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
             return Fate.NO_SIGNAL

@@ -111,7 +111,7 @@ def test_the_gradient_is_that_of_the_plain_formula(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", ["frozen", "current"])
+@pytest.mark.parametrize("weights", ["frozen", "current", "ema"])
 def test_a_hint_that_changes_nothing_teaches_nothing(
     make_config: Make, turns: list[dict[str, Any]], kind: str, weights: str
 ) -> None:
@@ -178,19 +178,21 @@ def test_packing_order_and_micro_batches_change_nothing(
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 8, "alpha": 32.0}], ids=["full", "lora"])
-@pytest.mark.parametrize("kind", ["topk", "tail", "jsd"])
+@pytest.mark.parametrize(
+    "distil",
+    [{"kind": "topk"}, {"kind": "tail"}, {"kind": "jsd"}, {"kind": "jsd", "alpha": 0.0, "top": 3}],
+    ids=["topk", "tail", "jsd", "forward"],
+)
 def test_steps_bring_the_student_to_what_the_teacher_says(
     make_config: Make,
     turns: list[dict[str, Any]],
     model_path: Path,
     tmp_path: Path,
-    kind: str,
+    distil: dict[str, Any],
     lora: Any,
 ) -> None:
     rate = 2e-3 if lora is None else 2e-2
-    config = make_config(
-        lora=lora, learning_rate=rate, weight_decay=0.0, loss={"distil": {"kind": kind}}
-    )
+    config = make_config(lora=lora, learning_rate=rate, weight_decay=0.0, loss={"distil": distil})
     backend = start(config)
     before = distance(load_plain(model_path), load_plain(model_path), turns)
     for number in range(1, 9):

@@ -30,11 +30,13 @@ class TrainStory(Story):
         seed: int = 0,
         version: int = 0,
         runs: Sequence[VersionRun] | None = None,
+        hints: Sequence[str] = (),
     ) -> OpenTurn:
         """A judged turn that the start weights sampled."""
         turn = sample_turn(self.model, reward, seed=seed, prompt=(5 + seed % 3, 2, 3))
         return self.sample(
             reward,
+            hints=hints,
             prompt_ids=turn["prompt"],
             sampling=Sampling(max_tokens=64, temperature=turn["temperature"]),
             finish={

@@ -13,6 +13,11 @@ from torch.nn import functional
 from rejoinder.evaluation.pack.stacked import StackedModel, penalty, positions_of, visible
 
 _BLOCK = 256
+_MOST_IDS = 131_072
+"""Padded ids of prompts that are read at one time."""
+_MOST_CACHED = 655_360
+"""Padded ids, prompts and answers, whose keys and values are held at one time: 30 GB for a model of
+135 M parameters."""
 _LOOK_EVERY = 8
 """Tokens between looks at whether all have ended: a look waits for the device."""
 
@@ -45,7 +50,21 @@ class Sampled:
 def decode(
     model: StackedModel, requests: Sequence[Sequence[Request]], eos_ids: Sequence[int]
 ) -> list[list[Sampled]]:
-    """Sample answers to the requests of each seat."""
+    """Sample answers to the requests of each seat; at least one has one."""
+    asked = [request for own in requests for request in own]
+    width = max(len(one.prompt) for one in asked) + max(one.max_tokens for one in asked)
+    at_once = max(1, _MOST_CACHED // (len(requests) * width))
+    found: list[list[Sampled]] = [[] for _ in requests]
+    for first in range(0, max(map(len, requests)), at_once):
+        part = [own[first : first + at_once] for own in requests]
+        for seat, answers in enumerate(_decode(model, part, eos_ids)):
+            found[seat] += answers
+    return found
+
+
+def _decode(
+    model: StackedModel, requests: Sequence[Sequence[Request]], eos_ids: Sequence[int]
+) -> list[list[Sampled]]:
     rows = max(map(len, requests))
     flat = [[*own, *[_NOTHING] * (rows - len(own))] for own in requests]
     every = [request for own in flat for request in own]
@@ -98,7 +117,8 @@ class _Run:
         self._prompts, self._mask = prompts.to(device), mask.to(device)
         self._temperature = torch.tensor([[one.temperature] for one in requests], device=device)
         self._last = torch.tensor([one.max_tokens for one in requests], device=device)
-        self._uniform = torch.tensor([_uniform(one.seed, limit) for one in requests]).to(device)
+        uniform = [_uniform(one.seed, limit) for one in requests]
+        self._uniform = torch.tensor(uniform, dtype=torch.float64, device=device)
         self._ends = torch.tensor(list(eos_ids), device=device)
         shape = (model.layers, count, model.kv_heads, longest + limit, model.head_dim)
         self._keys, self._values = (
@@ -115,16 +135,29 @@ class _Run:
 
     def read_prompts(self) -> None:
         """Fill the cache with the prompts and keep the states of their last ids."""
+        at_once = max(1, _MOST_IDS // (self._model.seats * self._longest))
+        starts = range(0, self._rows, at_once)
+        states = [self._read_rows(slice(start, start + at_once)) for start in starts]
+        self._newest = torch.cat(states, 1)
+
+    def _read_rows(self, rows: slice) -> Tensor:
+        """Fill the cache with some rows of each seat; return the states [S, b, H] of last ids."""
         model, longest = self._model, self._longest
-        x = model.embed(self._prompts)
-        factors = model.rotary(positions_of(self._mask))
-        seen = visible(self._mask)
+        prompts, mask = (
+            one.view(model.seats, self._rows, longest)[:, rows].flatten(0, 1)
+            for one in (self._prompts, self._mask)
+        )
+        count = len(prompts) // model.seats
+        x = model.embed(prompts)
+        factors = model.rotary(positions_of(mask))
+        seen = visible(mask)
         group = model.heads // model.kv_heads
         for number in range(model.layers):
             layer = model.layer(number)
-            queries, keys, values = model.project(x, factors, self._rows, layer)
-            self._keys[number, :, :, :longest] = keys
-            self._values[number, :, :, :longest] = values
+            queries, keys, values = model.project(x, factors, count, layer)
+            for cache, new in ((self._keys, keys), (self._values, values)):
+                own = cache[number].view(model.seats, self._rows, *cache.shape[2:])
+                own[:, rows, :, :longest] = new.reshape(model.seats, count, *new.shape[1:])
             attended = functional.scaled_dot_product_attention(
                 queries,
                 keys.repeat_interleave(group, 1),
@@ -132,8 +165,7 @@ class _Run:
                 attn_mask=seen,
             )
             x = model.finish(x, model.join(attended), layer)
-        width = x.shape[-1]
-        self._newest = model.last_norm(x.view(model.seats, self._rows, longest, width)[:, :, -1])
+        return model.last_norm(x.view(model.seats, count, longest, x.shape[-1])[:, :, -1])
 
     def sample(self) -> bool:
         """Draw the next id of every row; return whether any row goes on."""
@@ -175,19 +207,22 @@ class _Run:
 def invert(mass: Tensor, uniform: Tensor) -> Tensor:
     """Return the id [N, 1] at which the distribution function of ``mass`` [N, V] passes a number.
 
-    By blocks first, then inside one: a running sum over whole rows is slow on a GPU.
+    By blocks first, then inside one: a running sum over whole rows is slow on a GPU. Sums are fp64,
+    as the engine's: in fp32 a number near the end of a block can pass all of it by rounding, and
+    an id that is next to impossible would be drawn.
 
     Args:
         mass: probabilities, up to a factor.
-        uniform: [N, 1] in [0, 1).
+        uniform: [N, 1] in [0, 1), fp64.
     """
     count = mass.shape[-1]
-    blocks = functional.pad(mass, (0, -count % _BLOCK)).unflatten(-1, (-1, _BLOCK))
-    sums = blocks.sum(-1)
+    blocks = functional.pad(mass, (0, -count % _BLOCK)).view(len(mass), -1, _BLOCK)
+    sums = blocks.sum(-1, dtype=torch.float64)
     ends = sums.cumsum(-1)
     point = uniform * ends[:, -1:]
     block = torch.searchsorted(ends, point, right=True).clamp_(max=ends.shape[-1] - 1)
-    inside = blocks.gather(1, block[..., None].expand(-1, -1, _BLOCK))[:, 0].cumsum(-1)
+    chosen = blocks.gather(1, block[..., None].expand(-1, -1, _BLOCK))[:, 0]
+    inside = chosen.cumsum(-1, dtype=torch.float64)
     rest = point - (ends - sums).gather(-1, block)
     place = torch.searchsorted(inside, rest, right=True).clamp_(max=_BLOCK - 1)
     return (block * _BLOCK + place).clamp_(max=count - 1)

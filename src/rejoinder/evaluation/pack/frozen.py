@@ -16,10 +16,10 @@ from rejoinder.engine.base import (
     TokenChunk,
     VersionSource,
 )
+from rejoinder.engine.limits import check_score, unknown_version
 from rejoinder.errors import InvalidRequest
-from rejoinder.evaluation.pack.stacked import StackedModel
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.models.tokenizer import ModelTokenizer
-from rejoinder.trainer.batching import plan
 from rejoinder.types import BASE_VERSION
 
 _WIDE = 16_384
@@ -35,7 +35,7 @@ class FrozenEngine:
         self._policy = policy
         self._waiting: list[tuple[ScoreRequest, asyncio.Future[ScoreResult]]] = []
         self.asked = 0
-        """Requests so far."""
+        """Requests accepted so far."""
 
     @property
     def waiting(self) -> int:
@@ -63,7 +63,16 @@ class FrozenEngine:
         raise InvalidRequest(f"{request.request_id}: this engine scores and does not answer")
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
-        """See ``Engine.score``."""
+        """See ``Engine.score``.
+
+        Raises:
+            EngineError: the request cannot be scored here.
+        """
+        if request.policy != self._policy or request.version not in (None, BASE_VERSION):
+            raise unknown_version(request.policy, request.version, [BASE_VERSION])
+        if request.top_k:
+            raise InvalidRequest(f"{request.request_id}: this engine gives no top-k")
+        check_score(request, self._tokenizer.context_length, self._model.head.shape[1])
         future: asyncio.Future[ScoreResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
         self.asked += 1
@@ -82,7 +91,7 @@ class FrozenEngine:
         """Score all that waits."""
         waiting, self._waiting = self._waiting, []
         lengths = [len(request.ids) for request, _ in waiting]
-        for group in plan(lengths, _WIDE):
+        for group in padded_groups(lengths, _WIDE):
             members = [waiting[index] for index in group]
             for (_, future), result in zip(
                 members, self._score([request for request, _ in members]), strict=True

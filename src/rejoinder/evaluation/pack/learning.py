@@ -6,8 +6,9 @@ stacked. Seats share nothing but matrix products: the gradient of one has no par
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,11 +17,11 @@ from torch.utils.checkpoint import checkpoint
 
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
-from rejoinder.evaluation.pack.stacked import StackedModel
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
-from rejoinder.trainer.batching import plan, row_length
-from rejoinder.trainer.distil import candidates
+from rejoinder.trainer.batching import row_length
+from rejoinder.trainer.distil import Candidates, candidates
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
@@ -46,11 +47,18 @@ class SeatTraining:
             )
         if config.loss.entropy_coefficient:
             raise ConfigError("packed runs know no trainer.loss.entropy_coefficient: set it to 0")
-        if self.loss in DISTILLING and candidates(config.loss.distil).whose != "student":
+        if self.compared.whose == "sampled":
             raise ConfigError(
-                "packed runs compare the student's most likely tokens alone: set "
-                "trainer.loss.distil.kind to 'topk' or 'jsd', or make the runs one by one"
+                "packed runs compare most likely tokens alone: set trainer.loss.distil.kind to "
+                "'topk', 'tail' or 'jsd', or make the runs one by one"
             )
+
+    @property
+    def compared(self) -> Candidates:
+        """Which tokens the loss compares with a teacher: none of the student's, if with no one."""
+        if self.loss not in DISTILLING:
+            return Candidates("student", 0)
+        return candidates(self.config.loss.distil)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +88,7 @@ class PackedTrainer:
         """``start`` holds the start weights in one seat: reference and teacher of all."""
         self._model, self._start, self._seats = model, start, list(seats)
         self._losses: list[Loss] = [find_loss(one.loss, one.config.algorithm) for one in seats]
-        tops = {candidates(one.config.loss.distil).count for one in seats if one.loss in DISTILLING}
-        if len(tops) > 1:
-            raise ConfigError("packed runs must agree in trainer.loss.distil.top")
-        self._top = tops.pop() if tops else 0
+        self._top = max(one.compared.count for one in seats)
         self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
         self._budget = max(one.config.micro_batch_tokens for one in seats)
         for weight in model.weights.values():
@@ -91,19 +96,35 @@ class PackedTrainer:
         self._adam = _Adam(model.weights, [one.config for one in seats])
 
     def step(self, turns: Mapping[int, Sequence[SignalledTurn]]) -> list[int]:
-        """Take an optimizer step at each of the given seats.
+        """Take a step at each of the given seats; one without turns changes no weights.
 
         Returns:
-            the seats whose gradient was not finite, and whose weights are as they were.
+            the seats whose loss or gradient was not finite, and whose weights are as they were.
         """
-        groups = {seat: _groups(own, self._budget) for seat, own in turns.items()}
-        for number in range(max(map(len, groups.values()), default=0)):
-            chosen = [
-                groups[seat][number] if number < len(groups.get(seat, ())) else []
-                for seat in range(self._model.seats)
-            ]
-            self._backward(self._pack(chosen))
-        return self._adam.apply(sorted(turns))
+        losses = torch.zeros(self._model.seats, device=self._model.device)
+        for batch in self._batches(turns):
+            losses += self._backward(self._pack(batch))
+        finite = losses.isfinite().tolist()
+        taught = [seat for seat, own in turns.items() if own]
+        broken = self._adam.apply(list(turns), [seat for seat in taught if finite[seat]])
+        return sorted({*broken, *(seat for seat in taught if not finite[seat])})
+
+    def _batches(
+        self, turns: Mapping[int, Sequence[SignalledTurn]]
+    ) -> Iterator[list[list[SignalledTurn]]]:
+        """Yield some turns of each seat at a time, the longest first.
+
+        Rows of all seats are padded to the longest of any, so it is that one that the budget of a
+        seat is for: else one long turn among many short ones of others would not fit the memory.
+        """
+        ordered = [
+            sorted(turns.get(seat, ()), key=row_length, reverse=True)
+            for seat in range(self._model.seats)
+        ]
+        ranks = itertools.zip_longest(*ordered)
+        lengths = [max(row_length(turn) for turn in rank if turn) for rank in ranks]
+        for group in padded_groups(lengths, self._budget):
+            yield [own[group[0] : group[-1] + 1] for own in ordered]
 
     def _pack(self, turns: list[list[SignalledTurn]]) -> _Batch:
         seats, rows = len(turns), max(map(len, turns))
@@ -137,22 +158,25 @@ class PackedTrainer:
             turns,
         )
 
-    def _backward(self, batch: _Batch) -> None:
+    def _backward(self, batch: _Batch) -> Tensor:
+        """Add to the gradient; return the loss [S] of each seat."""
         model = self._model
         hidden = _gather(model.hidden(batch.ids, batch.mask, saves_memory=True), batch.places)
-        compared = batch.targets[..., None]
+        ids, taught = batch.targets[..., None], dict[int, Tensor]()
         if self._top:
-            likeliest = _likeliest(hidden.detach(), model.head, self._top)
-            compared = torch.cat((compared, likeliest), -1)
-        logprobs = _logprobs(hidden, model.head, compared, batch.temperature)
+            compared = _likeliest(hidden.detach(), model.head, self._top)
+            taught = self._taught(batch, compared)
+            ids = torch.cat((ids, compared), -1)
+        logprobs = _logprobs(hidden, model.head, ids, batch.temperature)
         reference = self._reference(batch) if self._has_reference else None
-        taught = self._taught(batch, compared[..., 1:]) if self._top else {}
-        total = logprobs.new_zeros(())
+        losses = [logprobs.new_zeros(()) for _ in batch.turns]
         for seat, own in enumerate(batch.turns):
             if own:
                 inputs = self._inputs(seat, own, logprobs[seat], reference, taught.get(seat))
-                total = total + self._losses[seat](inputs, self._seats[seat].config.loss)[0]
-        total.backward()  # type: ignore[no-untyped-call]
+                losses[seat] = self._losses[seat](inputs, self._seats[seat].config.loss)[0]
+        found = torch.stack(losses)
+        found.sum().backward()  # type: ignore[no-untyped-call]
+        return found.detach()
 
     def _inputs(
         self,
@@ -176,10 +200,11 @@ class PackedTrainer:
             return torch.cat(learns).float().to(device)
 
         hinted = None
-        if self._seats[seat].loss in DISTILLING:
-            student, anchor = own[:, 1:], own[:, 1:].detach()
+        if count := self._seats[seat].compared.count:
+            student = own[:, 1 : 1 + count]
+            anchor = student.detach()
             weights = spread([turn.signal.hint_weight for turn in turns])
-            teacher = anchor if taught is None else taught[: len(own)]
+            teacher = anchor if taught is None else taught[: len(own), :count]
             teacher = torch.where((weights != 0)[:, None], teacher, anchor)
             hinted = Hinted(weights, student, anchor, teacher)
         return LossInputs(
@@ -206,6 +231,7 @@ class PackedTrainer:
     def _taught(self, batch: _Batch, compared: Tensor) -> dict[int, Tensor]:
         """Return, of each seat with hints, [M, K] of ``compared`` [S, M, K] under its teacher.
 
+        Where a seat compares the teacher's most likely ids, those take the place of the student's.
         Rows of turns without a hint hold zeros.
         """
         found: dict[int, Tensor] = {}
@@ -215,28 +241,29 @@ class PackedTrainer:
             for row, turn in enumerate(own)
             if turn.teacher_prompts
         ]
-        for group in plan(
-            [len(t.teacher_prompts[0]) + len(t.answer_ids) for *_, t in asked], _WIDE
-        ):
+        widths = [len(turn.teacher_prompts[0]) + len(turn.answer_ids) for *_, turn in asked]
+        for group in padded_groups(widths, _WIDE):
             members = [asked[index] for index in group]
             rows = [_under_hint(turn) for *_, turn in members]
             packed = self._pack([rows])
             hidden = self._start.hidden(packed.ids, packed.mask)
             own = _gather(hidden, packed.places)[0]
-            wanted = [_span(batch.turns[seat], row) for seat, row, _ in members]
-            ids = torch.cat(
-                [compared[seat, span] for (seat, *_), span in zip(members, wanted, strict=True)]
-            )
+            wanted = [(seat, _span(batch.turns[seat], row)) for seat, row, _ in members]
+            lengths = [span.stop - span.start for _, span in wanted]
+            likeliest = _likeliest(own[None], self._start.head, self._top)[0]
+            for (seat, span), ids in zip(wanted, torch.split(likeliest, lengths), strict=True):
+                if self._seats[seat].compared.whose == "teacher":
+                    compared[seat, span] = ids
+            ids = torch.cat([compared[seat, span] for seat, span in wanted])
             said, _ = chunked_logprobs(own, self._start.head[0], ids, packed.temperature[0])
-            parts = torch.split(said, [span.stop - span.start for span in wanted])
-            for (seat, *_), span, part in zip(members, wanted, parts, strict=True):
+            for (seat, span), part in zip(wanted, torch.split(said, lengths), strict=True):
                 whole = found.setdefault(seat, torch.zeros(compared.shape[1:], device=own.device))
                 whole[span] = part
         return found
 
 
 _WIDE = 16_384
-"""Ids of hinted prompts and answers that the teacher reads at one time."""
+"""Padded ids of hinted prompts and answers that the teacher reads at one time."""
 
 
 class _Adam:
@@ -246,28 +273,38 @@ class _Adam:
         self._weights = weights
         self._seats = seats
         self._steps = [0] * len(seats)
+        """Steps taken of each seat: the learning rate follows from it."""
+        self._updates = [0] * len(seats)
+        """Those that changed weights: the moments' bias follows from it."""
         self._first = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         self._second = {name: torch.zeros_like(weight) for name, weight in weights.items()}
 
     @torch.no_grad()
-    def apply(self, seats: Sequence[int]) -> list[int]:
-        """Step at these seats; return those whose gradient is not finite, which stay."""
+    def apply(self, stepping: Sequence[int], changing: Sequence[int]) -> list[int]:
+        """Count a step of some seats, and change the weights of some of these.
+
+        Returns:
+            those of the latter whose gradient is not finite, and which stay.
+        """
+        for seat in stepping:
+            self._steps[seat] += 1
         grads = {n: weight.grad for n, weight in self._weights.items() if weight.grad is not None}
         if not grads:
             return []
         squares = [grad.flatten(1).square().sum(1) for grad in grads.values()]
         norms = torch.stack(squares).sum(0).sqrt().tolist()
-        broken = [seat for seat in seats if not math.isfinite(norms[seat])]
         rules = [_STAY] * len(self._seats)
-        for seat in seats:
-            if seat not in broken:
-                self._steps[seat] += 1
-                rules[seat] = _Rule.of(self._seats[seat], self._steps[seat], norms[seat])
+        for seat in changing:
+            if math.isfinite(norms[seat]):
+                self._updates[seat] += 1
+                rate = learning_rate(self._seats[seat], self._steps[seat])
+                rules[seat] = _Rule.of(self._seats[seat], self._updates[seat], rate, norms[seat])
+        staying = [seat for seat, rule in enumerate(rules) if rule is _STAY]
         for name, grad in grads.items():
-            grad[broken] = 0.0
+            grad[staying] = 0.0  # whatever it is: nothing times infinity is no nothing
             self._apply(name, grad, rules)
             self._weights[name].grad = None
-        return broken
+        return [seat for seat in changing if seat in staying]
 
     def _apply(self, name: str, grad: Tensor, rules: Sequence[_Rule]) -> None:
         weight, first, second = self._weights[name], self._first[name], self._second[name]
@@ -300,32 +337,19 @@ class _Rule:
     """Learning rate over the bias of the first moment."""
 
     @classmethod
-    def of(cls, config: TrainerConfig, step: int, norm: float) -> _Rule:
-        rate = learning_rate(config, step)
+    def of(cls, config: TrainerConfig, update: int, rate: float, norm: float) -> _Rule:
         fast, slow = config.betas
         return cls(
             clip=min(1.0, config.grad_clip / (norm + 1e-6)),  # as torch's clip_grad_norm_
             fast=fast,
             slow=slow,
             decay=rate * config.weight_decay,
-            second_bias=1 - slow**step,
-            rate=rate / (1 - fast**step),
+            second_bias=1 - slow**update,
+            rate=rate / (1 - fast**update),
         )
 
 
 _STAY = _Rule(clip=0.0, fast=1.0, slow=1.0, decay=0.0, second_bias=1.0, rate=0.0)
-
-
-def _groups(turns: Sequence[SignalledTurn], budget: int) -> list[list[SignalledTurn]]:
-    """Group turns, the longest first, so that padded rows stay within the budget of ids."""
-    groups: list[list[SignalledTurn]] = []
-    for turn in sorted(turns, key=row_length, reverse=True):
-        last = groups[-1] if groups else []
-        if last and row_length(last[0]) * (len(last) + 1) <= budget:
-            last.append(turn)
-        else:
-            groups.append([turn])
-    return groups
 
 
 def _under_hint(turn: SignalledTurn) -> SignalledTurn:
@@ -354,7 +378,8 @@ def _gather(hidden: Tensor, places: Tensor) -> Tensor:
 def _likeliest(hidden: Tensor, head: Tensor, count: int) -> Tensor:
     """Return the most likely ids [S, M, count], whatever the temperature."""
     parts = [
-        torch.bmm(part, head.mT).topk(count).indices for part in torch.split(hidden, _CHUNK, 1)
+        torch.bmm(part, head.mT).topk(min(count, head.shape[1])).indices
+        for part in torch.split(hidden, _CHUNK, 1)
     ]
     return torch.cat(parts, 1)
 

@@ -1,8 +1,9 @@
 """Runs several systems side by side on one device, in turns of one batch for all of them.
 
 Everybody's requests are answered together, then everybody's verdicts are read, then all steps that
-are due are taken together. People wait meanwhile, as they do for a full batch elsewhere; nothing of
-it takes a thread.
+are due are taken together. People wait meanwhile, as they do for a full batch elsewhere. A system
+whose step is due answers nobody before it, so that its course does not depend on who else is in the
+pack.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from rejoinder.algorithms import build_algorithm
 from rejoinder.chat.renderer import ChatTemplateRenderer
-from rejoinder.config import Config
+from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.pack.decoding import decode
 from rejoinder.evaluation.pack.frozen import FrozenEngine
@@ -35,6 +36,8 @@ POLL_S = 0.1
 _QUIET_S = 3 * POLL_S
 """So long without a new request, everybody waits who is going to."""
 _MOMENT_S = 0.01
+_MOST_PUT_OFF = 6
+"""Rounds of answers to others that a step waits for company: one step costs as much as all."""
 
 _T = TypeVar("_T")
 Work = Callable[[Seat], Awaitable[_T]]
@@ -47,7 +50,13 @@ def refuse_unpackable(config: Config) -> None:
     Raises:
         ConfigError: with what to change.
     """
-    if config.judge.kind not in ("likelihood", "callable"):
+    if config.model.dtype == "bfloat16":
+        raise ConfigError(
+            "packed runs compute with weights in fp32: remove model.dtype, or make the runs one by "
+            "one"
+        )
+    algorithm = build_algorithm(config.trainer)
+    if algorithm.needs_verdicts and config.judge.kind not in ("likelihood", "callable"):
         raise ConfigError(
             f"packed runs have no engine that writes, so judge.kind = {config.judge.kind!r} cannot "
             "work: set it to 'likelihood' or 'callable', or make the runs one by one"
@@ -57,22 +66,27 @@ def refuse_unpackable(config: Config) -> None:
             "packed runs know extractive hints alone: set hints.kind to 'extractive', or make the "
             "runs one by one"
         )
-    algorithm = build_algorithm(config.trainer)
     SeatTraining(config.trainer, algorithm.loss)
 
 
 class Pack:
     """Systems of one model, each with its own configuration of learning."""
 
-    def __init__(self, configs: Sequence[Config]) -> None:
+    def __init__(self, configs: Sequence[Config], updates: int) -> None:
         """Load the model for every system.
+
+        Args:
+            configs: of the systems, all with the same model.
+            updates: steps after which a system takes none.
 
         Raises:
             ConfigError: it cannot be stacked, or a configuration cannot be followed.
         """
+        first = configs[0]
         for config in configs:
             refuse_unpackable(config)
-        first = configs[0]
+            if config.model != first.model:
+                raise ConfigError("packed runs share one model: give all the same [model] section")
         path = resolve_model(first.model.path)
         device = pick_device(first.model)
         if device.type == "cuda":  # TF32: 10 bits of mantissa where all else keeps fp32
@@ -83,31 +97,40 @@ class Pack:
         start = StackedModel(path, 1, device)
         self._frozen = FrozenEngine(start, self._tokenizer, first.model.policy)
         self._judging: set[asyncio.Task[None]] = set()
-        self._seats = [Seat(self._parts(config), self._judging.add) for config in configs]
+        self._put_off = 0
+        self._seats = [Seat(self._parts(config, updates), self._judging.add) for config in configs]
         trainings = [
             SeatTraining(config.trainer, build_algorithm(config.trainer).loss) for config in configs
         ]
         self._trainer = PackedTrainer(self._model, start, trainings)
 
-    def _parts(self, config: Config) -> Parts:
+    def _parts(self, config: Config, updates: int) -> Parts:
         setting = JudgeSetting(
             config.judge, config.model.policy, self._frozen, self._tokenizer, config.model.path
         )
         algorithm = build_algorithm(config.trainer)
-        longest = min(self._tokenizer.context_length, config.trainer.max_sample_tokens)
+        context = self._tokenizer.context_length
+        longest = min(context, config.trainer.max_sample_tokens)
+        if isinstance(config.engine, TorchEngineConfig):
+            context = min(context, config.engine.context_length or context)
         return Parts(
             config=config,
             algorithm=algorithm,
-            judge=build_judge(setting),
+            judge=build_judge(setting) if algorithm.needs_verdicts else None,
             hints=build_hint_judge(setting, config.hints),
             hinted=HintRenderer(self._renderer, longest) if algorithm.needs_hints else None,
             renderer=self._renderer,
             tokenizer=self._tokenizer,
             engine=self._frozen,
+            context_length=context,
+            updates=updates,
         )
 
     async def run(self, works: Sequence[Work[_T]]) -> list[_T | RejoinderError]:
-        """Do one work at each seat, and return what each found, or why it found nothing."""
+        """Do one work at each seat, and return what each found, or why it found nothing.
+
+        Any other error than a ``RejoinderError`` is a fault of the program and ends all works.
+        """
         runs = [
             asyncio.create_task(self._sit(seat, work))
             for seat, work in zip(self._seats, works, strict=True)
@@ -116,10 +139,15 @@ class Pack:
             while not all(run.done() for run in runs):
                 await self._settle()
                 self._turn()
+                for run in runs:
+                    if run.done():
+                        run.result()  # raises what went wrong
             return [run.result() for run in runs]
         finally:
-            for task in (*runs, *self._judging):
+            tasks = (*runs, *self._judging)
+            for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sit(self, seat: Seat, work: Work[_T]) -> _T | RejoinderError:
         try:
@@ -127,7 +155,7 @@ class Pack:
         except RejoinderError as error:  # the others go on
             return error
         finally:
-            seat.left = True
+            seat.leave()
 
     async def _settle(self) -> None:
         """Wait until nobody is about to ask anything; verdicts are read meanwhile."""
@@ -135,40 +163,47 @@ class Pack:
         known = -1
         while quiet < _QUIET_S:
             await asyncio.sleep(_MOMENT_S)
-            if self._frozen.waiting:
-                self._frozen.flush()
-                quiet = 0.0
             for task in [task for task in self._judging if task.done()]:
                 self._judging.discard(task)
                 task.result()  # raises what went wrong
             asked = sum(len(seat.waiting) for seat in self._seats) + self._frozen.asked
-            quiet = quiet + _MOMENT_S if asked == known and not self._judging else 0.0
+            if asked != known or self._judging:
+                quiet = 0.0
+            else:
+                quiet += _MOMENT_S
+            if asked == known and self._frozen.waiting:  # all that come together
+                self._frozen.flush()
+                quiet = 0.0
             known = asked
 
     def _turn(self) -> None:
-        """Take the steps that are due, or answer everybody.
+        """Take the steps that are due, or answer everybody else.
 
-        Steps wait until half of those who can still learn are due, for one step costs as much as
-        all of them.
+        Steps wait, for a while, until half of those who can still learn are due.
         """
         due = [number for number, seat in enumerate(self._seats) if seat.is_due]
-        asking = any(seat.waiting for seat in self._seats)
+        asking = [
+            number for number, seat in enumerate(self._seats) if seat.waiting and number not in due
+        ]
         talking = sum(not seat.left for seat in self._seats)
-        if due and (not asking or 2 * len(due) >= talking):
+        is_time = 2 * len(due) >= talking or self._put_off >= _MOST_PUT_OFF
+        if due and (is_time or not asking):
+            self._put_off = 0
             self._train(due)
         elif asking:
-            self._answer()
+            self._put_off += bool(due)
+            self._answer(asking)
 
     def _train(self, due: Sequence[int]) -> None:
-        turns = {number: self._seats[number].take() for number in due}
-        self._trainer.step({number: own for number, own in turns.items() if own})
+        self._trainer.step({number: self._seats[number].take() for number in due})
         for number in due:
             self._seats[number].advance()
 
-    def _answer(self) -> None:
-        waiting = [seat.waiting for seat in self._seats]
-        for seat in self._seats:
-            seat.waiting = []
+    def _answer(self, asking: Sequence[int]) -> None:
+        waiting = [
+            seat.take_waiting() if number in asking else []
+            for number, seat in enumerate(self._seats)
+        ]
         found = decode(
             self._model,
             [[one.request for one in own] for own in waiting],

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 
 from rejoinder.algorithms.base import Algorithm
 from rejoinder.chat.renderer import Renderer
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
-from rejoinder.evaluation.client import Ask, ChatMessages, Reply
+from rejoinder.errors import RejoinderError
+from rejoinder.evaluation.client import Ask, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.drift import start_divergence
 from rejoinder.evaluation.pack.decoding import Request, Sampled
 from rejoinder.evaluation.watch import Judged, Progress, SampledIds
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintJudge
+from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.hinted import HintRenderer
@@ -39,6 +42,8 @@ class Waiting:
 class _Turn:
     """An answer whose next state is still to come."""
 
+    number: int
+    """Of its request; samples train in this order, however long their judging took."""
     completion: str
     messages: tuple[Message, ...]
     prompt: list[int]
@@ -54,13 +59,18 @@ class Parts:
 
     config: Config
     algorithm: Algorithm
-    judge: Judge
+    judge: Judge | None
+    """None where the algorithm needs no verdicts."""
     hints: HintJudge | None
     hinted: HintRenderer | None
     renderer: Renderer
     tokenizer: ModelTokenizer
     engine: Engine
     """Scores under the start weights."""
+    context_length: int
+    """Most tokens of prompt and answer together."""
+    updates: int
+    """Steps after which none is taken."""
 
 
 class Seat:
@@ -82,14 +92,20 @@ class Seat:
         self._start = start
         self._version = BASE_VERSION
         self._trained = 0
+        self._unseeded = 0
         self._held = 0
-        self._ready: deque[TrainSample] = deque()
+        self._ready: list[tuple[int, TrainSample]] = []
+        """With the number of the request that was answered."""
         self._open: dict[str, _Turn] = {}
         self._judged: dict[str, Judged] = {}
         self._sampled: dict[str, SampledIds] = {}
 
     async def ask(self, messages: ChatMessages, ask: Ask) -> Reply:
-        """Answer as a gateway would; see ``ChatClient.ask``."""
+        """Answer as a gateway would; see ``ChatClient.ask``.
+
+        Raises:
+            RequestFailed: the context has no room for an answer; the failure is counted.
+        """
         started = time.monotonic()
         self.requests += 1
         spoken = tuple(Message(one["role"], one["content"]) for one in messages)
@@ -98,38 +114,54 @@ class Seat:
             after = spoken[len(before.messages) + 1 :]
             self._start(asyncio.create_task(self._judge(before, after)))
         prompt = self._parts.renderer.render(spoken).ids()
-        seed = self.requests if ask.seed is None else ask.seed
+        number = self.requests
+        request = self._request(prompt, ask)
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
-        own = Request(prompt, ask.max_tokens, ask.temperature, self._own_seed(seed, ask))
-        self.waiting.append(Waiting(own, future))
+        self.waiting.append(Waiting(request, future))
         sampled, version = await future, self._version
         completion = new_id()
         text = self._parts.tokenizer.decode(sampled.ids)
         self._sampled[completion] = SampledIds(prompt, sampled.ids, sampled.logprobs)
         if learns and not ask.done:
             self._open[str(ask.session)] = _Turn(
-                completion, spoken, prompt, sampled, text, version, ask.temperature
+                number, completion, spoken, prompt, sampled, text, version, request.temperature
             )
         reason = "stop" if sampled.ended else "length"
         seconds = time.monotonic() - started
         return Reply(completion, text, reason, len(sampled.ids), seconds, version)
 
-    def _own_seed(self, seed: int, ask: Ask) -> int:
-        """Requests without a seed differ from run to run by the run's own seed."""
-        return seed if ask.seed is not None else (self._parts.config.trainer.seed << 32) + seed
+    def _request(self, prompt: list[int], ask: Ask) -> Request:
+        """Return how an answer is sampled: what a gateway would make of it."""
+        config = self._parts.config
+        room = self._parts.context_length - len(prompt)
+        if room < 1:
+            failure = RequestFailed(f"the prompt's {len(prompt)} tokens leave no room to answer")
+            self.failures.append(str(failure))
+            raise failure
+        temperature = ask.temperature
+        if ask.turn_type is TurnType.MAIN and config.gateway.main_temperature is not None:
+            temperature = config.gateway.main_temperature
+        seed = ask.seed
+        if seed is None:  # they differ from each other, and from run to run by the run's own
+            self._unseeded += 1
+            seed = (config.trainer.seed << 32) + self._unseeded
+        return Request(prompt, min(ask.max_tokens, room), temperature, seed)
 
     async def _judge(self, turn: _Turn, after: Sequence[Message]) -> None:
         """Turn what came after an answer into a verdict, and perhaps a sample."""
         parts = self._parts
         answer = Message("assistant", turn.text)
-        judgement = await parts.judge.judge(turn.messages, answer, after)
+        judgement = NOT_ASKED
+        if parts.judge is not None:
+            judgement = await parts.judge.judge(turn.messages, answer, after)
+            self._judged[turn.completion] = Judged(turn.version, judgement.score)
         hints: tuple[str, ...] = ()
         if parts.hints is not None:
             hints = (await parts.hints.hints(turn.messages, answer, after)).hints
-        self._judged[turn.completion] = Judged(turn.version, judgement.score)
         spec = parts.algorithm.sample_spec(judgement, hints)
-        if isinstance(spec, SampleSpec):
-            self._ready.append(self._sample(turn, spec))
+        tokens = len(turn.prompt) + len(turn.sampled.ids)
+        if isinstance(spec, SampleSpec) and tokens <= parts.config.trainer.max_sample_tokens:
+            bisect.insort(self._ready, (turn.number, self._sample(turn, spec)), key=itemgetter(0))
 
     def _sample(self, turn: _Turn, spec: SampleSpec) -> TrainSample:
         return TrainSample(
@@ -151,12 +183,24 @@ class Seat:
     @property
     def is_due(self) -> bool:
         """Whether a step could be taken now."""
-        return not self._held and not self.left and len(self._ready) >= (self.batch_size or 1)
+        may_step = not self.left and not self._held and self._version < self._parts.updates
+        return may_step and len(self._ready) >= self._parts.config.trainer.batch_size
+
+    def take_waiting(self) -> list[Waiting]:
+        """Return the requests that wait for their answers; they wait no longer."""
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def leave(self) -> None:
+        """Nobody talks here any more, and nobody waits."""
+        self.left = True
+        self.waiting = []
 
     def take(self) -> list[SignalledTurn]:
         """Use up one step's samples and return what they teach."""
         config = self._parts.config.trainer
-        samples = [self._ready.popleft() for _ in range(config.batch_size)]
+        samples = [sample for _, sample in self._ready[: config.batch_size]]
+        del self._ready[: config.batch_size]
         distances = {version: self._version - version for version in range(self._version + 1)}
         step = prepare_step(
             samples,
@@ -173,7 +217,7 @@ class Seat:
         """Note that a step was taken, and forget samples that are too old by now."""
         self._version += 1
         oldest = self._version - self._parts.config.trainer.max_staleness
-        self._ready = deque(one for one in self._ready if one.oldest_version >= oldest)
+        self._ready = [one for one in self._ready if one[1].oldest_version >= oldest]
 
     async def progress(self) -> Progress:
         """See ``Learner``."""
@@ -181,9 +225,13 @@ class Seat:
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:
-        """See ``Learner``. There is only the newest version: no step is taken meanwhile."""
+        """See ``Learner``. There is only the newest version: no step is taken meanwhile.
+
+        Raises:
+            RejoinderError: it is another one.
+        """
         if version != self._version:
-            raise ValueError(f"version {version} is gone; there is {self._version}")
+            raise RejoinderError(f"version {version} is gone; there is {self._version}")
         self._held += 1
         try:
             yield f"{self._parts.config.model.policy}@{version}"
@@ -191,8 +239,9 @@ class Seat:
             self._held -= 1
 
     async def divergence(self, completions: Sequence[str], temperature: float) -> float | None:
-        """See ``Learner``."""
+        """See ``Learner``. Answers given before are forgotten then."""
         sampled = [self._sampled[one] for one in completions]
+        self._sampled.clear()
         if not any(ids.answer for ids in sampled):
             return None
         policy = self._parts.config.model.policy

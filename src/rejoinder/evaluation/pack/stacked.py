@@ -6,6 +6,7 @@ that the newest token of all rows stands in one column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -40,7 +41,8 @@ class StackedModel:
         """
         module = load_model(directory, torch.float32, device)
         config = module.config
-        if config.model_type != "llama" or config.hidden_act != "silu" or config.attention_bias:
+        has_bias = config.model_type == "llama" and (config.attention_bias or config.mlp_bias)
+        if config.model_type != "llama" or config.hidden_act != "silu" or has_bias:
             raise ConfigError(
                 f"model.path: {directory} is of the family {config.model_type!r}, and packed runs "
                 "know plain Llama models alone: make the runs one by one"
@@ -153,6 +155,26 @@ class StackedModel:
         """Return [S * B, heads, T, D]."""
         projected = torch.bmm(x, weight.mT)
         return projected.view(self.seats * rows, -1, heads, self.head_dim).transpose(1, 2)
+
+
+def padded_groups(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Group rows, the longest first, so that few groups are needed and padding counts, too.
+
+    Args:
+        lengths: ids of each row.
+        budget: most ids of a group, padded to its longest row; a longer row stands alone.
+
+    Returns:
+        groups of indices into ``lengths``.
+    """
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        last = groups[-1] if groups else []
+        if last and lengths[last[0]] * (len(last) + 1) <= budget:
+            last.append(index)
+        else:
+            groups.append([index])
+    return groups
 
 
 def positions_of(mask: Tensor) -> Tensor:

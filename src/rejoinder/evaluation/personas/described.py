@@ -30,8 +30,9 @@ _RULES = (
 )
 """The code that decides whether an answer passes and is right."""
 _WORD_LISTS = "rejoinder.evaluation.wordlists"
-_MEASURE = ("benchmark", "personas", "tasks", "rules", "voice")
-"""Who asks, and what counts: the same for every method, or their results do not compare."""
+_MEASURE = ("benchmark", "personas", "tasks", "rules", "voice", "packed")
+"""Who asks, what counts, and how runs are made: the same for every method, or their results do not
+compare."""
 
 
 def describe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,8 @@ def by_the_trainer(
     for number, turns in enumerate(steps, 1):
         for _ in backend.accumulate(turns):
             pass
-        backend.apply(number)
+        if turns:  # as the training loop does
+            backend.apply(number)
     model = backend._loaded()[0]
     return model.master()
 
@@ -89,18 +91,44 @@ def assert_same(model: StackedModel, seat: int, expected: dict[str, Tensor]) -> 
         torch.testing.assert_close(found, weight, atol=2e-5, rtol=1e-3, msg=lambda m, n=name: n + m)
 
 
-@pytest.mark.parametrize("kind", ["topk", "jsd"])
-def test_seats_learn_as_by_the_trainer(path: Path, kind: str) -> None:
-    distil = DistilConfig.model_validate({"kind": kind, "top": 5})
-    other = TRAINING.model_copy(
-        update={"loss": TRAINING.loss.model_copy(update={"distil": distil}), "learning_rate": 3e-3}
-    )
+def distilling(rate: float, **distil: object) -> TrainerConfig:
+    loss = TRAINING.loss.model_copy(update={"distil": DistilConfig.model_validate(distil)})
+    return TRAINING.model_copy(update={"loss": loss, "learning_rate": rate})
+
+
+@pytest.mark.parametrize(
+    "distil",
+    [
+        {"kind": "topk", "top": 5},
+        {"kind": "jsd", "top": 5},
+        {"kind": "jsd"},  # compares more tokens than the vocabulary has
+        {"kind": "tail", "top": 5},
+        {"kind": "jsd", "alpha": 0.0, "top": 5},
+    ],
+    ids=["topk", "jsd", "whole", "tail", "forward"],
+)
+def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) -> None:
+    loss, other = f"distil_{distil['kind']}", distilling(3e-3, **distil)
     plain = [turns_of(seed, 5, hints=False) for seed in (1, 2)]
     hinted = [turns_of(seed, 7, hints=True) for seed in (3, 4)]
-    seats = [SeatTraining(TRAINING, "policy"), SeatTraining(other, f"distil_{kind}")]
+    seats = [SeatTraining(TRAINING, "policy"), SeatTraining(other, loss)]
     model = packed(path, seats, [{0: plain[0], 1: hinted[0]}, {0: plain[1], 1: hinted[1]}])
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", plain))
-    assert_same(model, 1, by_the_trainer(path, other, f"distil_{kind}", hinted))
+    assert_same(model, 1, by_the_trainer(path, other, loss, hinted))
+
+
+def test_seats_compare_tokens_of_their_own_kind_and_number(path: Path) -> None:
+    configs = [
+        distilling(3e-3, kind="topk", top=3),
+        distilling(3e-3, kind="tail", top=6),
+        distilling(3e-3, kind="jsd", alpha=0.0, top=4),
+    ]
+    losses = [f"distil_{config.loss.distil.kind}" for config in configs]
+    turns = [turns_of(seed, 5, hints=True) for seed in (1, 2, 3)]
+    seats = [SeatTraining(*pair) for pair in zip(configs, losses, strict=True)]
+    model = packed(path, seats, [dict(enumerate(turns))])
+    for seat, (config, loss) in enumerate(zip(configs, losses, strict=True)):
+        assert_same(model, seat, by_the_trainer(path, config, loss, [turns[seat]]))
 
 
 def test_a_seat_without_a_step_stays_and_counts_its_own_steps(path: Path) -> None:
@@ -109,6 +137,37 @@ def test_a_seat_without_a_step_stays_and_counts_its_own_steps(path: Path) -> Non
     model = packed(path, seats, [{0: turns[0]}, {0: turns[1], 1: turns[0]}])
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", turns))
     assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", turns[:1]))
+
+
+def test_a_step_without_a_signal_counts_for_the_learning_rate_alone(path: Path) -> None:
+    turns = turns_of(1, 4, hints=False)
+    model = packed(path, [SeatTraining(TRAINING, "policy")] * 2, [{0: []}, {0: turns, 1: []}])
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [[], turns]))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", []))
+
+
+def test_rows_of_a_pass_stay_within_the_budget_whoever_has_the_long_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against one long turn that many short ones of another seat are padded to."""
+    short = turns_of(1, 20, hints=False)
+    long = [replace(one, prompt_ids=[3] * 50) for one in turns_of(2, 2, hints=False)]
+    shapes: list[tuple[int, ...]] = []
+    whole = StackedModel.hidden
+
+    def hidden(
+        self: StackedModel, ids: Tensor, mask: Tensor, *, saves_memory: bool = False
+    ) -> Tensor:
+        if self.seats == 2:
+            shapes.append(tuple(ids.shape))
+        return whole(self, ids, mask, saves_memory=saves_memory)
+
+    monkeypatch.setattr(StackedModel, "hidden", hidden)
+    model = packed(path, [SeatTraining(TRAINING, "policy")] * 2, [{0: short, 1: long}])
+    assert all(rows == 1 or rows * length <= 64 for _, rows, length in shapes)
+    assert sum(rows for _, rows, _ in shapes) == len(short)
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [short]))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", [long]))
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
@@ -126,16 +185,35 @@ def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [turns]))
 
 
+def test_a_seat_learns_on_after_steps_that_were_nothing(path: Path) -> None:
+    """Guards against moments of an idle seat that its neighbours' steps make NaN."""
+    model = StackedModel(path, 2, CPU)
+    trainer = PackedTrainer(
+        model, StackedModel(path, 1, CPU), [SeatTraining(TRAINING, "policy")] * 2
+    )
+    turns = turns_of(1, 4, hints=False)
+    norm = model.weights["model.norm.weight"].detach()
+    usual = norm[1].clone()
+    norm[1, 0] = float("inf")
+    assert trainer.step({1: turns}) == [1]
+    assert trainer.step({0: turns}) == []
+    norm[1] = usual
+    assert trainer.step({1: turns}) == []
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [turns]))
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", [[], turns]))
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
         ({"lora": {"rank": 4}}, "trainer.lora"),
         ({"teacher": {"weights": "current"}}, "trainer.teacher.weights"),
+        ({"teacher": {"weights": "ema"}}, "trainer.teacher.weights"),
         ({"loss": {"entropy_coefficient": 0.1}}, "entropy_coefficient"),
-        ({"loss": {"distil": {"kind": "tail"}}}, "distil.kind"),
+        ({"loss": {"distil": {"kind": "token"}}}, "distil.kind"),
     ],
 )
 def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], named: str) -> None:
-    kind = "tail" if named == "distil.kind" else "topk"
+    kind = "token" if named == "distil.kind" else "topk"
     with pytest.raises(ConfigError, match=named):
         SeatTraining(TrainerConfig.model_validate(changed), f"distil_{kind}")

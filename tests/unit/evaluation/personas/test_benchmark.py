@@ -16,10 +16,17 @@ from aiohttp import web
 from rich.console import Console
 
 from fake_gateway import FakeGateway
-from rejoinder.config import Config, LikelihoodJudgeConfig, LossConfig, TrainerConfig
+from rejoinder.config import (
+    Config,
+    FeedbackJudgeConfig,
+    LikelihoodJudgeConfig,
+    LossConfig,
+    TrainerConfig,
+)
 from rejoinder.errors import ConfigError, RejoinderError
-from rejoinder.evaluation.personas.benchmark import Endpoint, Plan, run_benchmark
+from rejoinder.evaluation.personas.benchmark import run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
+from rejoinder.evaluation.personas.plan import Endpoint, Method, Plan
 from rejoinder.evaluation.personas.records import Ended, RunRecord, read_runs, run_path, write_run
 from rejoinder.evaluation.personas.report import show_personas, show_runs
 from rejoinder.evaluation.personas.run import RunSpec, run_once
@@ -62,13 +69,16 @@ def served() -> Iterator[FakeGateway]:
 
 def run_it(plan: Plan, output: Path) -> tuple[Json, str]:
     file = io.StringIO()
-    found = run_benchmark(Config(), plan, output, console=Console(file=file, width=200))
+    found = run_benchmark(plan, output, console=Console(file=file, width=200))
     return found, file.getvalue()
 
 
 def at(gateway: FakeGateway) -> Plan:
     return Plan(
-        groups=((CALM,),), settings=SETTINGS, gateway=Endpoint(f"{gateway.url}/v1"), label="live"
+        groups=((CALM,),),
+        methods=(Method("live", "binary", Config()),),
+        settings=SETTINGS,
+        gateway=Endpoint(f"{gateway.url}/v1"),
     )
 
 
@@ -194,7 +204,8 @@ def test_a_task_file_that_changed_makes_another_run(served: FakeGateway, tmp_pat
         run_it(plan, tmp_path / "out")
 
 
-PLAN = Plan(groups=((CALM,),), settings=SETTINGS)
+BINARY = Method.of("binary", Config())
+PLAN = Plan(groups=((CALM,),), methods=(BINARY,), settings=SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -202,14 +213,18 @@ PLAN = Plan(groups=((CALM,),), settings=SETTINGS)
     [
         (replace(PLAN, groups=()), "at least one persona"),
         (replace(PLAN, groups=((CALM, CALM),)), "different names"),
-        (replace(PLAN, label="x", algorithms=("binary", "opd")), "a label names one method"),
-        (replace(PLAN, label="../x"), "names files"),
+        (replace(PLAN, methods=(BINARY, BINARY)), "2 methods are called 'binary'"),
+        (replace(PLAN, methods=(Method("../x", "binary", Config()),)), "names files"),
         (replace(PLAN, seeds=(0, 1), gateway=Endpoint("http://127.0.0.1:1")), "not 2"),
         (replace(PLAN, gateway=Endpoint("127.0.0.1:1")), "not of the form"),
         (replace(PLAN, voice=Endpoint("http://me:secret@127.0.0.1:1", None, "m")), "without a key"),
-        (replace(PLAN, gateway=Endpoint("http://127.0.0.1:1")), "give a label"),
         (replace(PLAN, voice=Endpoint("http://far.example/v1", None, "m")), "is not this machine"),
-        (replace(PLAN, algorithms=("binary", "alchemy")), "no algorithm is called 'alchemy'"),
+        (
+            replace(PLAN, methods=(BINARY, Method("gold", "alchemy", Config()))),
+            "no algorithm is called 'alchemy'",
+        ),
+        (replace(PLAN, packed=2, gateway=Endpoint("http://127.0.0.1:1")), "inside this"),
+        (replace(PLAN, packed=2, voice=Endpoint("http://127.0.0.1:1", None, "m")), "inside this"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(
@@ -218,6 +233,16 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=told):
         run_it(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_packed_runs_are_refused_where_they_would_not_follow(tmp_path: Path) -> None:
+    plan = replace(PLAN, packed=2)
+    with pytest.raises(ConfigError, match="leave out the folder to keep it in"):
+        run_benchmark(plan, tmp_path / "out", keep=tmp_path / "kept")
+    other = Method.of("other", Config(judge=FeedbackJudgeConfig()))
+    with pytest.raises(ConfigError, match=r"judge\.kind = 'feedback'"):
+        run_benchmark(replace(plan, methods=(BINARY, other)), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_voice_elsewhere_can_be_allowed() -> None:

@@ -86,6 +86,14 @@ def test_seeds_of_a_method_agree_in_everything() -> None:
         require_agreement([RUN, other])
 
 
+def test_packed_runs_and_others_are_not_compared() -> None:
+    """They compute in other number formats, and a clock decides other things."""
+    packed = replace(RUN, method="opd", settings=RUN.settings | {"packed": True})
+    require_agreement([packed, packed])
+    with pytest.raises(RejoinderError, match=r"other settings .*\(packed\)"):
+        require_agreement([RUN, packed])
+
+
 def test_methods_may_train_otherwise_but_not_be_measured_otherwise() -> None:
     trained = RUN.settings | {"configuration": {"x": 2}}
     require_agreement([RUN, replace(RUN, method="opd", settings=trained)])

@@ -1,0 +1,161 @@
+"""The seam: a family renders conversations and reads answers. ``registry.py`` finds one by name.
+
+Rendering is the model's own chat template, whatever the family: it is what the model was trained
+with. What differs is how answers are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rejoinder.chat.detokenizer import Detokenizer, StopMatcher
+from rejoinder.chat.families.events import AnswerEvent, ContentDelta, EventWriter, call_id
+from rejoinder.chat.families.lexer import Lexeme, MarkerLexer, Markers
+from rejoinder.chat.renderer import Renderer
+from rejoinder.models.tokenizer import ModelTokenizer
+from rejoinder.types import Json
+
+_TAIL = 16
+"""Ids at the end of a prompt that can hold an opening marker and the line breaks after it."""
+
+
+class AnswerParser(Protocol):
+    """Reads the lexemes of one answer and writes its events. Never raises, whatever the text."""
+
+    def feed(self, lexemes: Iterable[Lexeme]) -> None:
+        """Read on."""
+        ...
+
+    def finish(self) -> None:
+        """The answer is over: what is still held back is text."""
+        ...
+
+
+class MakeParser(Protocol):
+    """What a family's module offers."""
+
+    def __call__(self, out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> AnswerParser:
+        """Begin an answer.
+
+        Args:
+            out: where its events go.
+            tools: those that the prompt names; without any nothing is read as a call.
+            thinking: the prompt ends with the marker that opens thoughts.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a family writes answers."""
+
+    name: str
+    make_parser: MakeParser | None = None
+    """None: all is content."""
+    markers: tuple[str, ...] = ()
+    """Markers that are read in every answer."""
+    call_markers: tuple[str, ...] = ()
+    """Markers that are read where the prompt names tools."""
+    thoughts_open: str | None = None
+    """The marker of thoughts, which a prompt may end with."""
+    new_id: Callable[[], str] = call_id
+
+
+class AnswerReader(Protocol):
+    """One answer from its ids to its events. Made by ``ChatFamily.reader``."""
+
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
+        """Take ids; return what they add. Text that a later id may change waits.
+
+        With ``last`` or once a stop string has appeared nothing waits, and nothing may follow.
+        """
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the answer."""
+        ...
+
+
+class ChatFamily:
+    """A model's renderer and the format of its answers."""
+
+    def __init__(self, form: Format, renderer: Renderer, tokenizer: ModelTokenizer) -> None:
+        self.renderer = renderer
+        self._form = form
+        self._tokenizer = tokenizer
+        self._texts = Detokenizer(tokenizer.tokenizer)
+        self._without_tools = Markers(tokenizer.tokenizer, form.markers)
+        self._with_tools = Markers(
+            tokenizer.tokenizer, dict.fromkeys((*form.markers, *form.call_markers))
+        )
+
+    @property
+    def name(self) -> str:
+        """The family's name, as in ``model.family``."""
+        return self._form.name
+
+    def reader(
+        self, prompt_ids: Sequence[int], tools: Sequence[Json] | None, stop: Sequence[str]
+    ) -> AnswerReader:
+        """Begin an answer.
+
+        Args:
+            prompt_ids: [P] what it answers; only their end counts.
+            tools: those that the prompt names.
+            stop: strings before which the text ends.
+        """
+        if self._form.make_parser is None:
+            return _PlainReader(self._texts, stop)
+        markers = self._with_tools if tools else self._without_tools
+        out = EventWriter(self._form.new_id)
+        parser = self._form.make_parser(out, tools or (), thinking=self._thinks(prompt_ids))
+        return _ParsingReader(MarkerLexer(self._texts, markers, stop), parser, out)
+
+    def _thinks(self, prompt_ids: Sequence[int]) -> bool:
+        opening = self._form.thoughts_open
+        if opening is None:
+            return False
+        tail = self._tokenizer.decode(list(prompt_ids[-_TAIL:]), skip_special_tokens=False)
+        return tail.rstrip().endswith(opening)
+
+
+class _PlainReader:
+    """All text is content."""
+
+    def __init__(self, texts: Detokenizer, stop: Sequence[str]) -> None:
+        self._stream = texts.stream()
+        self._stops = StopMatcher(stop)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stops.matched is not None
+
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
+        text = self._stops.feed(self._stream.feed(ids))
+        if last and not self.stopped:
+            text += self._stops.feed(self._stream.finish()) + self._stops.finish()
+        return [ContentDelta(text)] if text else []
+
+
+class _ParsingReader:
+    """Text goes through a family's parser."""
+
+    def __init__(self, lexer: MarkerLexer, parser: AnswerParser, out: EventWriter) -> None:
+        self._lexer = lexer
+        self._parser = parser
+        self._out = out
+
+    @property
+    def stopped(self) -> bool:
+        return self._lexer.stopped
+
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
+        self._parser.feed(self._lexer.feed(ids))
+        if not (last or self.stopped):
+            return self._out.take()
+        self._parser.feed(self._lexer.finish())
+        self._parser.finish()
+        return self._out.finish()

@@ -1,0 +1,267 @@
+"""Blocks that several families share: a JSON call, several, and a call read as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from rejoinder.chat.families.events import EventWriter
+from rejoinder.chat.families.json_call import JsonCall
+from rejoinder.chat.families.lexer import Lexeme
+from rejoinder.chat.families.tagged import Reading
+from rejoinder.types import Json
+
+FRAME = " \t\r\n},"
+"""What may be left of a call's frame when the answer breaks off, and says nothing."""
+
+
+class JsonBlock:
+    """One JSON call up to a closing marker."""
+
+    def __init__(self, out: EventWriter, opening: str, closing: str) -> None:
+        self._out = out
+        self._opening = opening
+        self._closing = closing
+        self._call = JsonCall(out)
+        self._rest = ""  # read after the call went wrong
+        self.awaits: str | None = None
+
+    @property
+    def begun(self) -> bool:
+        """See ``Block``."""
+        return self._call.begun
+
+    @property
+    def held(self) -> str:
+        """See ``Block``."""
+        return ("" if self.begun else self._opening) + self._call.held + self._rest
+
+    def feed(self, lexeme: Lexeme) -> Reading:
+        """See ``Block``."""
+        call = self._call
+        if lexeme.marker and not call.in_string:
+            if lexeme.text != self._closing:
+                return Reading.UNREAD
+            if self.begun:
+                call.held = self._rest = ""  # the frame, even where its last bracket is missing
+            else:
+                self._rest += lexeme.text
+            return Reading.OVER
+        self._rest += lexeme.text[call.feed(lexeme.text) :]
+        if call.fault or self._rest.strip():
+            self.awaits = self._closing if self.begun else None
+            return Reading.OVER
+        return Reading.MORE
+
+    def close(self) -> None:
+        """See ``Block``."""
+        if self.begun:
+            self._out.end()
+            if self.awaits is None and not self.held.strip(FRAME):
+                self._call.held = self._rest = ""
+
+
+class CallList:
+    """JSON calls one after the other: in brackets, or bare up to the end of the answer."""
+
+    awaits: str | None = None
+
+    def __init__(
+        self,
+        out: EventWriter,
+        opening: str,
+        separator: str,
+        *,
+        brackets: bool,
+        may_call: Callable[[str], bool] = bool,
+    ) -> None:
+        self._out = out
+        self._may_call = may_call
+        self._separator = separator
+        self._brackets = brackets
+        self._inside = not brackets
+        self._ready = not brackets  # a call may follow
+        self._call: JsonCall | None = None
+        self._open = False
+        self._between = opening  # read since the last call
+        self._wrong = False  # what has been read last is no part of a call
+        self.begun = False
+
+    @property
+    def held(self) -> str:
+        """See ``Block``."""
+        return self._between + (self._call.held if self._call is not None else "")
+
+    def feed(self, lexeme: Lexeme) -> Reading:
+        """See ``Block``."""
+        if lexeme.marker and not (self._call is not None and self._call.in_string):
+            return Reading.UNREAD
+        text = lexeme.text
+        while text:
+            if self._call is None and self._ready and text[0] == "{":
+                self._call = JsonCall(self._out, self._may_call)
+            if self._call is not None:
+                text = text[self._call.feed(text) :]
+                if not self._note(self._call):
+                    return self._go_wrong(text)
+            elif self._frame(text[0]):
+                self._between += text[0]
+                text = text[1:]
+            elif self.begun and self._inside and self._brackets and text[0] == "]":
+                self._between, self._wrong = text[1:], True
+                return Reading.OVER
+            else:
+                return self._go_wrong(text)
+        return Reading.MORE
+
+    def _go_wrong(self, text: str) -> Reading:
+        self._between = self.held + text
+        self._call = None
+        self._wrong = True
+        return Reading.OVER
+
+    def _note(self, call: JsonCall) -> bool:
+        """Take note of how a call stands; False: it is none, or goes on as none."""
+        if call.begun and not self._open:
+            self.begun = self._open = True
+            self._between = ""
+        if call.closed:
+            self._out.end()
+            self._open = self._ready = False
+            self._call = None
+        return not call.fault
+
+    def _frame(self, char: str) -> bool:
+        """Whether a character may stand between calls here."""
+        if char == "[" and not self._inside:
+            self._inside = self._ready = True
+            return True
+        if char == self._separator and self.begun and not self._ready:
+            self._ready = True
+            return True
+        return char.isspace()
+
+    def close(self) -> None:
+        """See ``Block``."""
+        if self._open:
+            self._out.end()
+        if self.begun and not self._wrong and not self.held.strip(FRAME + self._separator):
+            self._between, self._call = "", None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCall:
+    """A call as its text says it, the values still as they were written."""
+
+    name: str
+    values: dict[str, str]
+
+
+def written_call(name: str, pairs: Sequence[tuple[str, str]]) -> WrittenCall | None:
+    """Return a call; None where a parameter has two values, for one of them would be lost."""
+    values = dict(pairs)
+    return WrittenCall(name, values) if len(values) == len(pairs) else None
+
+
+class CollectedBlock:
+    """A call that is read once its closing marker has come.
+
+    Formats that write values without quotes need the end of a value to know what it is.
+    """
+
+    def __init__(
+        self,
+        out: EventWriter,
+        opening: str,
+        closing: str,
+        read: Callable[[str], WrittenCall | None],
+        types: ParameterTypes,
+        inner: Collection[str] = (),
+    ) -> None:
+        """``inner``: markers that are part of a call."""
+        self._out = out
+        self._closing = closing
+        self._read = read
+        self._types = types
+        self._inner = inner
+        self._parts: list[str] = []
+        self._opening = opening
+        self._end = ""
+        self.begun = False
+        self.awaits: str | None = None
+
+    @property
+    def held(self) -> str:
+        """See ``Block``."""
+        return "" if self.begun else "".join((self._opening, *self._parts, self._end))
+
+    def feed(self, lexeme: Lexeme) -> Reading:
+        """See ``Block``."""
+        if lexeme.marker and lexeme.text == self._closing:
+            self._end = lexeme.text
+            call = self._read("".join(self._parts))
+            if call is not None:
+                self.begun = True
+                self._out.begin(call.name)
+                self._out.arguments(self._types.arguments(call))
+            return Reading.OVER
+        if lexeme.marker and lexeme.text not in self._inner:
+            return Reading.UNREAD
+        self._parts.append(lexeme.text)
+        return Reading.MORE
+
+    def close(self) -> None:
+        """See ``Block``."""
+        if self.begun:
+            self._out.end()
+
+
+class ParameterTypes:
+    """Which parameters are strings, by the definitions of the tools."""
+
+    def __init__(self, tools: Sequence[Json]) -> None:
+        self._strings = {
+            (name, parameter)
+            for name, schemas in map(_parameters, tools)
+            for parameter, schema in schemas.items()
+            if isinstance(schema, dict) and schema.get("type") in ("string", ["string"])
+        }
+
+    def arguments(self, call: WrittenCall) -> str:
+        """Return a call's arguments as JSON text."""
+        pairs = [
+            f"{json.dumps(key, ensure_ascii=False)}: {self._value(call.name, key, text)}"
+            for key, text in call.values.items()
+        ]
+        return "{" + ", ".join(pairs) + "}"
+
+    def _value(self, name: str, parameter: str, text: str) -> str:
+        """A parameter of type string is its text; others are JSON, as written, if they are that."""
+        if (name, parameter) not in self._strings:
+            try:
+                json.loads(text, parse_constant=_refuse_constant)
+            except (ValueError, RecursionError):
+                pass
+            else:
+                return text.strip()
+        return json.dumps(text, ensure_ascii=False)
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN and the infinities are no JSON."""
+    raise ValueError(name)
+
+
+def tool_name(tool: Json) -> str:
+    """Return the name of a tool's definition; empty where it has none."""
+    function = tool.get("function", tool)
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _parameters(tool: Json) -> tuple[str, Json]:
+    function = tool.get("function", tool)
+    schema = function.get("parameters") if isinstance(function, dict) else None
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return tool_name(tool), properties if isinstance(properties, dict) else {}

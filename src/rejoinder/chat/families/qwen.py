@@ -1,0 +1,100 @@
+"""Qwen2.5 and Qwen3, and other models with Hermes tool calls.
+
+``<think>...</think>``, then ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``.
+Qwen3-Coder and Qwen3.5 write ``<function=name><parameter=key>value</parameter></function>`` in the
+same block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rejoinder.chat.families.blocks import (
+    CollectedBlock,
+    JsonBlock,
+    ParameterTypes,
+    WrittenCall,
+    written_call,
+)
+from rejoinder.chat.families.events import EventWriter
+from rejoinder.chat.families.lexer import Lexeme
+from rejoinder.chat.families.tagged import Block, Reading, TaggedParser, TagRules
+from rejoinder.types import Json
+
+THOUGHTS = ("<think>", "</think>")
+CALL = ("<tool_call>", "</tool_call>")
+RULES = TagRules(THOUGHTS, calls_end_thoughts=True)
+
+_FUNCTION = re.compile(r"<function=([^<>\s]+)>")
+_PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>\n?")
+_VALUE_END = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|\Z))")
+
+
+def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> TaggedParser:
+    """Return the parser of one answer."""
+    types = ParameterTypes(tools)
+
+    def open_block(marker: str) -> Block | None:
+        return _ToolCall(out, types) if tools and marker == CALL[0] else None
+
+    return TaggedParser(out, RULES, open_block, thinking=thinking)
+
+
+class _ToolCall:
+    """A block whose first character says which of the two forms it has."""
+
+    def __init__(self, out: EventWriter, types: ParameterTypes) -> None:
+        self._json = JsonBlock(out, *CALL)
+        self._written = CollectedBlock(out, *CALL, read_function, types)
+        self._inner: Block | None = None
+
+    @property
+    def _form(self) -> Block:
+        return self._inner or self._json
+
+    @property
+    def held(self) -> str:
+        """See ``Block``."""
+        return self._form.held
+
+    @property
+    def begun(self) -> bool:
+        """See ``Block``."""
+        return self._form.begun
+
+    @property
+    def awaits(self) -> str | None:
+        """See ``Block``."""
+        return self._form.awaits
+
+    def feed(self, lexeme: Lexeme) -> Reading:
+        """See ``Block``."""
+        if self._inner is None and (said := lexeme.text.lstrip()):
+            self._inner = self._written if said[0] == "<" and not lexeme.marker else self._json
+        if self._inner is None:
+            self._written.feed(lexeme)  # white space may belong to either
+        return self._form.feed(lexeme)
+
+    def close(self) -> None:
+        """See ``Block``."""
+        self._form.close()
+
+
+def read_function(text: str) -> WrittenCall | None:
+    """Read ``<function=...>`` with its parameters; None where it is none."""
+    body = text.strip()
+    head = _FUNCTION.match(body)
+    if head is None:
+        return None
+    body = body[head.end() :].removesuffix("</function>").rstrip()
+    pairs: list[tuple[str, str]] = []
+    at = 0
+    while at < len(body):
+        begin = _PARAMETER.match(body, at)
+        end = _VALUE_END.search(body, begin.end()) if begin is not None else None
+        if begin is None or end is None:
+            return None
+        pairs.append((begin.group(1), body[begin.end() : end.start()]))
+        at = end.end()
+    return written_call(head.group(1), pairs)

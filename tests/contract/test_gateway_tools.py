@@ -1,0 +1,209 @@
+"""Thoughts and tool calls through the gateway: three turns with a call, streamed and not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gateway_kit import Json, Running, Script, running, user
+from tokenizers import AddedToken, Tokenizer
+
+from rejoinder.journal.columns import decode_ids
+from rejoinder.journal.payloads import read_messages
+from rejoinder.judge.transcript import content_of
+from rejoinder.models.tokenizer import ModelTokenizer
+
+TEMPLATE = (
+    "{% for t in tools or [] %}<tools>{{ t.function.name }}</tools>{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>"
+    "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}</tool_call>"
+    "{% endfor %}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}"
+)
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+ARGUMENTS = '{"city": "Zürich", "days": 2}'
+CALL = (
+    "<think>\nThey ask for the weather.\n</think>\n\nLet me see.\n"
+    f'<tool_call>\n{{"name": "weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+)
+ANSWERS = (CALL, "<think>\n\n</think>\n\nRain. ☂", "You are welcome.")
+
+
+@pytest.fixture(scope="module")
+def thinker(tiny_tokenizer: ModelTokenizer) -> ModelTokenizer:
+    """A tokenizer and template of the family of Qwen3."""
+    made = Tokenizer.from_str(tiny_tokenizer.tokenizer.to_str())
+    names = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+    made.add_tokens([AddedToken(name, special=False) for name in names])
+    return replace(tiny_tokenizer, tokenizer=made, chat_template=TEMPLATE)
+
+
+@pytest.fixture
+def tools_gateway(thinker, journal_url) -> Callable:
+    return lambda **settings: running(thinker, journal_url, **settings)
+
+
+def _answer_of(request: Any, tokenizer: ModelTokenizer) -> str:
+    """The answer of the script: by how many answers the prompt has."""
+    prompt = tokenizer.decode(request.prompt_ids, skip_special_tokens=False)
+    return ANSWERS[prompt.count("<|im_start|>assistant\n") - 1]
+
+
+async def _ask(g: Running, messages: list[Json], *, stream: bool) -> Json:
+    """Return the answer's message and finish reason, put together as clients do."""
+    if not stream:
+        choice = (await g.answer(*messages, tools=TOOLS))["choices"][0]
+        return choice["message"] | {"why": choice["finish_reason"]}
+    made: Json = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
+    for event in (await g.events(*messages, tools=TOOLS))[:-1]:
+        (choice,) = event.json["choices"]
+        delta = choice["delta"]
+        made["content"] += delta.get("content") or ""
+        made["reasoning_content"] += delta.get("reasoning_content") or ""
+        for part in delta.get("tool_calls") or []:
+            if part["index"] == len(made["tool_calls"]):
+                made["tool_calls"].append(part)
+            else:
+                written = part["function"]["arguments"]
+                made["tool_calls"][part["index"]]["function"]["arguments"] += written
+        made["why"] = choice["finish_reason"] or made.get("why")
+    return made
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_conversation_with_a_tool_call_is_served_linked_and_recorded(
+    tools_gateway, thinker, stream
+):
+    async with tools_gateway() as g:
+        g.engine.script = lambda request: Script(_answer_of(request, thinker))
+        messages = [user("What is the weather in Zürich?")]
+        first = await _ask(g, messages, stream=stream)
+        (call,) = first["tool_calls"]
+        assert first["why"] == "tool_calls"
+        assert first["content"] == "Let me see."
+        assert first["reasoning_content"] == "They ask for the weather."
+        assert call["function"] == {"name": "weather", "arguments": ARGUMENTS}
+        assert (call["type"], call["id"][:5]) == ("function", "call_")
+
+        # As agents send it back: other spacing, another id, no thoughts, null for no content.
+        spaced = json.dumps(json.loads(ARGUMENTS), separators=(",", ":"))
+        replayed = {"name": "weather", "arguments": spaced}
+        calls = [{"id": "x1", "type": "function", "function": replayed}]
+        messages += [
+            {"role": "assistant", "content": first["content"], "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "x1", "content": "rain"},
+        ]
+        second = await _ask(g, messages, stream=stream)
+        assert (second["content"], second["why"]) == ("Rain. ☂", "stop")
+        assert not second.get("tool_calls")
+
+        messages += [{"role": "assistant", "content": second["content"]}, user("Thanks!")]
+        third = await _ask(g, messages, stream=stream)
+        assert third["content"] == "You are welcome."
+        _check_records(g, thinker)
+
+
+def _check_records(g: Running, tokenizer: ModelTokenizer) -> None:
+    """The sampled ids, one session, each answer the parent of the next, and what a judge reads."""
+    rows = g.rows(
+        "SELECT t.turn_id, t.session_id, t.parent_id, a.answer_ids, a.message "
+        "FROM turns t JOIN answers a USING (turn_id) ORDER BY t.created_at"
+    )
+    assert len({row["session_id"] for row in rows}) == 1
+    assert [row["parent_id"] for row in rows] == [None, rows[0]["turn_id"], rows[1]["turn_id"]]
+    for row, text in zip(rows, ANSWERS, strict=True):
+        assert decode_ids(row["answer_ids"]) == [*tokenizer.encode(text), *tokenizer.eos_ids]
+    with g.journal.database.connect() as connection:
+        (kept,) = read_messages(connection, rows[0]["message"])
+    assert kept.reasoning == "They ask for the weather."
+    assert content_of(kept) == f"Let me see.\n[calls weather {ARGUMENTS}]"
+
+
+async def test_a_call_alone_has_null_content_and_one_event_begins_it(tools_gateway):
+    text = f'<tool_call>{{"name": "weather", "arguments": {ARGUMENTS}}}</tool_call>'
+    async with tools_gateway() as g:
+        g.engine.say(text)
+        body = await g.answer(user("?"), tools=TOOLS)
+        assert body["choices"][0]["message"]["content"] is None
+        events = await g.events(user("?"), tools=TOOLS)
+        deltas = [event.json["choices"][0]["delta"] for event in events[:-1]]
+        calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+        assert calls[0]["function"] == {"name": "weather", "arguments": ""}
+        assert all("id" not in part and "name" not in part["function"] for part in calls[1:])
+        assert len(calls) > 5, "arguments come as they are sampled"
+        assert "".join(part["function"]["arguments"] for part in calls) == ARGUMENTS
+
+
+async def test_parallel_calls_have_indices_and_a_cut_one_ends_by_length(tools_gateway):
+    call = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>\n'
+    async with tools_gateway() as g:
+        g.engine.say(call * 2 + '<tool_call>{"name": "weather", "arguments": {"city": "Bern"}}')
+        body = await g.answer(user("?"), tools=TOOLS)
+        assert len(body["choices"][0]["message"]["tool_calls"]) == 3
+        events = await g.events(user("?"), tools=TOOLS)
+        begun = [
+            part["index"]
+            for event in events[:-1]
+            for part in event.json["choices"][0]["delta"].get("tool_calls", [])
+            if "id" in part
+        ]
+        assert begun == [0, 1, 2]
+        cut = (await g.answer(user("?"), tools=TOOLS, max_tokens=60))["choices"][0]
+        assert cut["finish_reason"] == "length"
+
+
+async def test_tool_choice_none_gives_the_same_text_as_content(tools_gateway):
+    async with tools_gateway() as g:
+        g.engine.say(CALL)
+        body = await g.answer(user("?"), tools=TOOLS, tool_choice="none")
+        message = body["choices"][0]["message"]
+        assert "tool_calls" not in message
+        assert message["content"] == CALL.partition("</think>\n\n")[2]
+        assert body["choices"][0]["finish_reason"] == "stop"
+        prompt = g.engine.tokenizer.decode(g.engine.requests[0].prompt_ids)
+        assert "<tools>" not in prompt
+
+
+async def test_reasoning_that_a_client_sends_back_reaches_the_template(tools_gateway):
+    async with tools_gateway() as g:
+        earlier = {"role": "assistant", "content": "Hi.", "reasoning_content": "Greet them."}
+        await g.answer(user("Hello"), earlier, user("Again"))
+        prompt = g.engine.tokenizer.decode(g.engine.requests[0].prompt_ids)
+        assert "<think>Greet them.</think>Hi." in prompt
+
+
+async def test_logprobs_of_tokens_that_wait_are_sent_with_an_empty_delta(tools_gateway):
+    async with tools_gateway() as g:
+        g.engine.say(CALL)
+        events = await g.events(user("?"), tools=TOOLS, logprobs=True)
+        told = [
+            entry["token"]
+            for event in events[:-1]
+            for entry in (event.json["choices"][0]["logprobs"] or {}).get("content", [])
+        ]
+        (row,) = g.rows("SELECT answer_ids FROM answers")
+        assert len(told) == len(decode_ids(row["answer_ids"]))
+
+
+async def test_the_official_client_puts_a_streamed_call_together(tools_gateway):
+    from openai import AsyncOpenAI
+
+    async with tools_gateway() as g:
+        g.engine.say(CALL)
+        async with AsyncOpenAI(base_url=f"{g.base_url}/v1", api_key="none") as client:
+            asked = {"model": "default", "messages": [user("?")], "tools": TOOLS}
+            async with client.chat.completions.stream(**asked) as stream:
+                kinds = {event.type async for event in stream}
+                streamed = await stream.get_final_completion()
+            whole = await client.chat.completions.create(**asked)
+        assert "tool_calls.function.arguments.delta" in kinds
+        for completion in (streamed, whole):
+            (choice,) = completion.choices
+            (call,) = choice.message.tool_calls
+            assert (call.function.name, call.function.arguments) == ("weather", ARGUMENTS)
+            assert choice.message.content == "Let me see."
+            assert choice.finish_reason == "tool_calls"
