@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -55,8 +55,13 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _arguments(command: Any) -> str:
-    names = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
+    names = [_shown(p) for p in command.params if p.param_type_name == "argument"]
     return "".join(f" {name}" for name in names)
+
+
+def _shown(argument: Any) -> str:
+    name: str = argument.metavar or argument.name.upper()
+    return name
 
 
 def _options(command: Any) -> Iterator[str]:
@@ -69,7 +74,7 @@ def _options(command: Any) -> Iterator[str]:
     for parameter in shown:
         names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
         if parameter.param_type_name == "argument":
-            names = f"`{parameter.name.upper()}`"
+            names = f"`{_shown(parameter)}`"
         default = parameter.default
         ends = (
             "" if default in (None, False, ...) or callable(default) else f" Default: `{default}`."
@@ -107,14 +112,19 @@ def configuration_page() -> str:
 
 
 def _sections(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield headings and sections; a section of several kinds comes once for each."""
+    """Yield headings and sections; a section of several kinds comes once for each.
+
+    A list of sections is headed as its file writes it, in double brackets.
+    """
     yield (f"`[{prefix}]`" if prefix else "Top level", section)
     for name, field in section.model_fields.items():
         inner = _models(field.annotation)
         path = f"{prefix}.{name}".strip(".")
         for one in inner:
             kind = one.model_fields.get("kind")
-            if kind is None or len(get_args(kind.annotation)) > 1:
+            if get_origin(field.annotation) is tuple:
+                yield f"`[[{path}]]`", one
+            elif kind is None or len(get_args(kind.annotation)) > 1:
                 yield from _sections(one, path)
             else:
                 yield f'`[{path}]` with `kind = "{kind.default}"`', one
@@ -171,6 +181,8 @@ def _values(field: FieldInfo) -> str:
 
 def _type(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(arguments[0])
     if origin is Literal:
         return " \\| ".join(f'`"{value}"`' for value in arguments)
     if origin in (Union, types.UnionType):

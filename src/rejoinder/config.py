@@ -48,6 +48,51 @@ class ModelConfig(Section):
     """``auto`` takes CUDA if there is one; else ``cpu``, ``cuda``, ``cuda:1``."""
 
 
+MAX_OPENING_CHARS = 200
+
+
+class SessionRule(Section):
+    """Where to find a session's id in requests of clients that send no header for it.
+
+    Asked in order, when neither header, URL, body nor metadata names a session; the first rule that
+    finds an id decides. Texts are searched for literally, so that a request costs no more than its
+    length whatever its writer puts into it. Built in is a rule for OpenClaw.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9_-]{1,32}$")
+    """How ``rejoinder explain turn`` calls the rule."""
+    look_in: str = Field(
+        pattern=r"^(first_user|system|prompt_cache_key|header\.[A-Za-z0-9-]{1,64}|metadata\..{1,64})$"
+    )
+    """``first_user`` (the first user message), ``system`` (the first system message),
+    ``prompt_cache_key`` (the body's field), ``header.NAME`` or ``metadata.NAME``."""
+    after: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field((), max_length=8)
+    """Texts before the id, in this order, each after the one before it. The id is then the letters,
+    digits and ``_-.:@/+=~`` that follow, at most 256. Without any, the whole value is the id."""
+
+    @model_validator(mode="after")
+    def _has_a_mark(self) -> SessionRule:
+        if self.look_in in ("first_user", "system") and not self.after:
+            raise ValueError(f"a session rule that looks in {self.look_in} needs after")
+        return self
+
+
+# What programs are known to send.
+OPENCLAW_SESSION = SessionRule(
+    name="openclaw", look_in="first_user", after=("\n\nRuntime: agent=", "| sessionId=")
+)
+SIDE_OPENINGS = (
+    "read heartbeat.md",
+    "pre-compaction memory flush",
+    "please generate a four to five word title",
+    "please write a 5-10 word title",
+    "generate a title for this conversation",
+    "### task:\ngenerate a concise",
+    "### task:\ngenerate 1-3 broad tags",
+    "### task:\nsuggest 3-5 relevant follow-up",
+)
+
+
 class GatewayConfig(Section):
     """The HTTP side."""
 
@@ -71,6 +116,19 @@ class GatewayConfig(Section):
     """Let turns sampled with top_p, top_k, min_p or penalties train. Off: served only."""
     main_temperature: float | None = Field(None, ge=0.05, le=2.0)
     """Overrides the temperature of main turns (and drops truncation), so that they train."""
+    side_openings: tuple[Annotated[str, Field(min_length=1, max_length=MAX_OPENING_CHARS)], ...] = (
+        Field(SIDE_OPENINGS, max_length=100)
+    )
+    """A request whose last user message begins so is a side turn unless it says its type: programs
+    ask so for titles, heartbeats and memory. Lower case, and compared without regard to case."""
+    session_rules: tuple[SessionRule, ...] = Field((OPENCLAW_SESSION,), max_length=16)
+
+    @field_validator("side_openings")
+    @classmethod
+    def _are_lower_case(cls, openings: tuple[str, ...]) -> tuple[str, ...]:
+        if any(opening != opening.lower() for opening in openings):
+            raise ValueError("write them in lower case")
+        return openings
 
 
 class TorchEngineConfig(Section):

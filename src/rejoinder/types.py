@@ -215,6 +215,8 @@ class ChainMatch:
     chain: bytes
     """The matched hash; the caller knows which prefix it stands for."""
     superseded: bool
+    trace: bytes | None = None
+    """The trace under which the turn was asked for, where its client sent one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,8 @@ class SameRequest:
     parent_id: str | None
     created_at: float
     open: bool
+    trace: bytes | None = None
+    """As in ``ChainMatch``."""
 
 
 @dataclass(frozen=True, slots=True)

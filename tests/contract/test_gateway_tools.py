@@ -11,6 +11,7 @@ import pytest
 from gateway_kit import Json, Running, Script, running, user
 from tokenizers import AddedToken, Tokenizer
 
+import openclaw_requests as oc
 from rejoinder.journal.columns import decode_ids
 from rejoinder.journal.payloads import read_messages
 from rejoinder.judge.transcript import content_of
@@ -207,3 +208,44 @@ async def test_the_official_client_puts_a_streamed_call_together(tools_gateway):
             assert (call.function.name, call.function.arguments) == ("weather", ARGUMENTS)
             assert choice.message.content == "Let me see."
             assert choice.finish_reason == "tool_calls"
+
+
+async def test_openclaws_tool_result_judges_the_call_and_not_its_block_of_context(tools_gateway):
+    async with tools_gateway() as g:
+        g.engine.context_length = 100_000
+        await g.service.probe_engine()
+        task = [oc.system(), oc.first_user("Run echo hi", "abc")]
+        command = '{"command": "echo hi"}'
+        g.engine.say(
+            f'Let me run it.\n<tool_call>{{"name": "exec", "arguments": {command}}}</tool_call>'
+        )
+        sent = oc.body(*task, oc.context()) | {"tools": TOOLS}
+        await g.client.post("/v1/chat/completions", json=sent, headers=oc.headers("a"))
+        g.engine.say("Done.")
+        replayed = [oc.called("call1"), oc.result("call1", "hi")]  # null content, an id of its own
+        sent = oc.body(*task, *replayed, oc.context("1 running")) | {"tools": TOOLS}
+        await g.client.post("/v1/chat/completions", json=sent, headers=oc.headers("a"))
+        first, second = g.turns()
+        assert second["parent_id"] == first["turn_id"]
+        (state,) = g.rows("SELECT turn_id, kind, messages FROM next_states")
+        assert (state["turn_id"], state["kind"]) == (first["turn_id"], "tool")
+        assert b"OPENCLAW" not in state["messages"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "parent"), [("Second.", 1), ("First.", 0), (None, None)], ids=["2nd", "1st", "none"]
+)
+async def test_answers_with_one_call_are_told_apart_by_the_text_that_comes_back(
+    tools_gateway, kept, parent
+):
+    async with tools_gateway() as g:
+        call = '<tool_call>{"name": "exec", "arguments": {"command": "echo hi"}}</tool_call>'
+        texts = ("First.", "Second.")
+        g.engine.script = lambda request: Script(f"{texts[request.sampling.seed]}\n{call}")
+        await g.answer(user("go"), tools=TOOLS, n=2, seed=0)
+        g.engine.say("Done.")
+        replayed = [oc.called("x", content=kept), oc.result("x", "hi")]
+        await g.answer(user("go"), *replayed, tools=TOOLS)
+        turns = g.turns()
+        expected = None if parent is None else turns[parent]["turn_id"]
+        assert turns[2]["parent_id"] == expected

@@ -71,6 +71,27 @@ def test_another_tenant_key_or_user_finds_nothing(story: Story, other: Scope) ->
     assert story.journal.find_session(other, "s1") is None
 
 
+def test_what_is_found_says_under_which_trace_it_was_asked_for(story: Story) -> None:
+    turn = opening(trace=b"t" * 16)
+    story.journal.open_turn(turn)
+    (queued,) = story.journal.find_same_request(SCOPE, turn.request_chain, None)
+    story.journal.finish_turn(finishing(turn, answer_chain=b"known")).result(9)
+    (known,) = story.journal.find_same_request(SCOPE, turn.request_chain, None)
+    (match,) = story.journal.find_chains(SCOPE, [b"known"])
+    (in_session,) = story.journal.find_chains(SCOPE, [b"known"], turn.session_id)
+    assert {queued.trace, known.trace, match.trace, in_session.trace} == {b"t" * 16}
+
+
+def test_answers_are_read_back_as_they_were_said(story: Story) -> None:
+    long = assistant("word " * 1000)
+    turn, other = story.answer(finish={"message": long}), story.answer()
+    broken = opening()
+    story.journal.open_turn(broken)
+    story.journal.abort_turn(AbortedTurn(broken.turn_id, Fate.CLIENT_GONE)).result(9)
+    found = story.journal.read_answers([turn.turn_id, other.turn_id, broken.turn_id, "unknown"])
+    assert found == {turn.turn_id: long, other.turn_id: assistant("Paris.")}
+
+
 def test_an_open_turn_is_not_found_by_a_chain_before_it_is_answered(story: Story) -> None:
     story.journal.open_turn(opening())
     story.journal.flush()

@@ -2,46 +2,85 @@
 
 Such text changes with every request and says nothing about an answer. It is rendered like any
 other text, for the model must see what the client sent; but it takes no part in recognising a
-history, and it is not part of a next state.
+history, and it is not part of a next state. A new client is a new row in one of the two tables.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rejoinder.types import Message
 
-_BEGIN, _END = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
-_LINES = (
-    re.compile(r"\n\nRuntime: agent=[^\n|]*(?: \| [^\n|]*)+\Z"),
-    re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [A-Za-z0-9+:/_-]+\] "),
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Notes between two marks, anywhere in a user message, any number of times."""
+
+    name: str
+    begin: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line at one end of a user message."""
+
+    name: str
+    sign: str
+    """Stands in every such message: much cheaper to look for than the pattern."""
+    pattern: re.Pattern[str]
+    """Anchored to the beginning or the end, and linear in what it reads."""
+
+
+BLOCKS = (
+    Block(
+        "openclaw_context",
+        "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>",
+        "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>",
+    ),
+    Block("system_reminder", "<system-reminder>", "</system-reminder>"),
+    Block("environment_details", "<environment_details>", "</environment_details>"),
 )
-"""Each needs one of ``_SIGNS``, or "[" at the start, which is much cheaper to look for."""
-_SIGNS = (_BEGIN, "\n\nRuntime: agent=")
+LINES = (
+    Line(
+        "openclaw_runtime",
+        "\n\nRuntime: agent=",
+        re.compile(r"\n\nRuntime: agent=[^\n|]*(?: \| [^\n|]*)+\Z"),
+    ),
+    Line(
+        "openclaw_clock",
+        "[",
+        re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [A-Za-z0-9+:/_-]+\] "),
+    ),
+)
 
 
 def own_words(message: Message) -> str:
     """Return what was said in a message: its content without client context, stripped."""
     content = message.content.strip()
-    if message.role == "user" and (
-        content.startswith("[") or any(sign in content for sign in _SIGNS)
-    ):
-        content = _without_blocks(content)
-        for line in _LINES:
-            content = line.sub("", content)
-        content = content.strip()
-    return content
+    if message.role != "user":
+        return content
+    for block in BLOCKS:
+        if block.begin in content:
+            content = _without(block, content).strip()
+    for line in LINES:
+        if line.sign in content:
+            content = line.pattern.sub("", content)
+    return content.strip()
 
 
-def _without_blocks(text: str) -> str:
+def _without(block: Block, text: str) -> str:
     """Cut out all blocks in linear time; a pattern would look for an end from each beginning."""
     kept: list[str] = []
     at = 0
-    while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
+    while (begin := text.find(block.begin, at)) >= 0:
+        end = text.find(block.end, begin)
+        if end < 0:
+            break
         kept.append(text[at:begin])
-        at = end + len(_END)
+        at = end + len(block.end)
     return "".join([*kept, text[at:]])
 
 

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from rejoinder import __version__
-from rejoinder.cli import chat, config, demo, doctor, policy, records, roles, status, up
+from rejoinder.cli import chat, config, demo, doctor, explain, policy, records, roles, status, up
 from rejoinder.cli import eval as evaluation
 from rejoinder.cli.settings import Settings
 from rejoinder.cli.terminal import show_error
@@ -120,6 +120,7 @@ up.add_to(app)
 chat.add_to(app)
 status.add_to(app)
 app.add_typer(policy.app, name="policy", rich_help_panel="Look and decide")
+app.add_typer(explain.app, name="explain", rich_help_panel="Look and decide")
 app.add_typer(records.app, name="records", rich_help_panel="Look and decide")
 app.add_typer(config.app, name="config", rich_help_panel="Set up")
 doctor.add_to(app)

@@ -28,6 +28,7 @@ from rejoinder.gateway.generation import ClientGone
 from rejoinder.gateway.health import health_routes, problems
 from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
+from rejoinder.gateway.session_url import SESSION_PREFIX, without_session
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
 from rejoinder.types import Json
@@ -49,6 +50,8 @@ class Gateway(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
+        if scope["type"] == "http" and scope["path"].startswith(SESSION_PREFIX):
+            scope = without_session(scope)
         if scope["type"] == "http" and scope["path"] == CHAT_PATH and scope["method"] == "POST":
             await self._chat(scope, receive, send)
         else:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from rejoinder.chat.linking import History, LinkDecision
+from rejoinder.chat.history import History
+from rejoinder.chat.linking import LinkDecision
 from rejoinder.chat.messages import BadMessages, normalise
 from rejoinder.config import GatewayConfig
 from rejoinder.errors import ContextLengthExceeded
@@ -70,7 +71,7 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
     body, without_effect, history = await _read(service, data)
     for field in without_effect:
         service.metrics.ignored.labels(field).inc()
-    identity = read_identity(headers, body)
+    identity = read_identity(headers, body, history.messages, service.config.gateway)
     target = service.models.resolve(body.model)
     service.check_engine()
     await service.check_version(target)
@@ -197,6 +198,12 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
                 request_chain=job.history.request_chain,
                 sampling=chosen,
                 fate=fate,
+                trace=identity.trace,
+                link={
+                    **link.explanation,
+                    "named_by": identity.session_by,
+                    "type_by": identity.type_by,
+                },
             )
         )
     if identity.turn_type is not TurnType.MAIN:

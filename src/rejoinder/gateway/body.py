@@ -69,6 +69,7 @@ class ChatBody(Struct, kw_only=True):
     chat_template_kwargs: Json | None = None
     user: Annotated[str, Meta(max_length=MAX_USER_CHARS)] | None = None
     metadata: Json | None = None
+    prompt_cache_key: str | None = None
     session_id: str | None = None
     turn_type: str | None = None
     session_done: bool | None = None
@@ -83,7 +84,7 @@ KNOWN = frozenset(ChatBody.__struct_fields__)
 IGNORED = frozenset(
     (
         "audio", "functions", "function_call", "modalities", "parallel_tool_calls", "prediction",
-        "prompt_cache_key", "reasoning_effort", "safety_identifier", "service_tier", "store",
+        "reasoning_effort", "safety_identifier", "service_tier", "store",
         "verbosity", "web_search_options",
     )
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
-from rejoinder.chat.linking import History
+from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
 from rejoinder.journal.base import AbortedTurn, FinishedTurn
 from rejoinder.types import Fate, FinishReason, Message, VersionRun

@@ -1,21 +1,29 @@
-"""What a request says about its session and its kind, in headers or in its body.
+"""What a request says about its session and its kind, in headers, in its body or between the lines.
 
-Order of preference everywhere: header, body field, ``metadata`` entry. Without any of them a
-request is a main turn of a session that is derived from its history, so a plain OpenAI client
-trains without knowing of this system.
+Order of preference everywhere: header, URL, body field, ``metadata`` entry, then the configured
+rules for clients that say it nowhere. Without any of them a request is a main turn of a session
+that is derived from its history, so a plain OpenAI client trains without knowing of this system.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rejoinder.chat.client_context import own_words
+from rejoinder.config import MAX_OPENING_CHARS, GatewayConfig
 from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
-from rejoinder.types import TurnType
+from rejoinder.gateway.session_rules import MAX_SESSION_CHARS, find_session
+from rejoinder.types import Message, TurnType
 
-MAX_SESSION_CHARS = 256
+URL_SESSION = b"x-rejoinder-url-session"
+"""Header that stands for the session in a URL (``/s/{session}/v1/...``), in UTF-8."""
 _TRUE = frozenset({"1", "true", "yes", "on"})
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
+)
 
 Headers = Mapping[bytes, bytes]
 """Lower-case names."""
@@ -32,24 +40,35 @@ class Identity:
     """Close the session after this turn."""
     retried: bool
     """The client marks this request as its retry of an earlier one."""
+    trace: bytes | None = None
+    """[16] its W3C trace id: a hint that requests belong together, and no more."""
+    session_by: str | None = None
+    """Where the session's name was found; None: nowhere."""
+    type_by: str = "default"
+    """Where the turn type was found."""
 
 
-def read_identity(headers: Headers, body: ChatBody) -> Identity:
-    """Read session, turn type, end mark and retry mark.
+def read_identity(
+    headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
+) -> Identity:
+    """Read session, turn type, end mark, retry mark and trace.
 
     Raises:
         ApiError: 400, a session id that is no short string, or an unknown turn type.
     """
     metadata = body.metadata or {}
+    session, session_by = _session(headers, body, messages, config)
+    turn_type, type_by = _turn_type(headers, body, messages, config)
     return Identity(
-        session=_session(headers, body),
-        turn_type=_turn_type(
-            _header(headers, b"x-turn-type") or body.turn_type or metadata.get("turn_type")
-        ),
+        session=session,
+        turn_type=turn_type,
         done=_truth(_header(headers, b"x-session-done"))
         or bool(body.session_done)
         or _truth(metadata.get("session_done")),
         retried=_header(headers, b"x-stainless-retry-count") not in ("", "0"),
+        trace=_trace(headers),
+        session_by=session_by,
+        type_by=type_by,
     )
 
 
@@ -57,33 +76,68 @@ def _header(headers: Headers, name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1").strip()
 
 
-def _session(headers: Headers, body: ChatBody) -> str | None:
-    named: object = (
-        _header(headers, b"x-session-id")
-        or body.session_id
-        or (body.metadata or {}).get("session_id")
-    )
-    if named is None or named == "":
+def _session(
+    headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
+) -> tuple[str | None, str | None]:
+    for where, named in (
+        ("header X-Session-Id", _header(headers, b"x-session-id")),
+        ("URL", headers.get(URL_SESSION, b"").decode(errors="replace")),
+        ("body session_id", body.session_id),
+        ("metadata session_id", (body.metadata or {}).get("session_id")),
+    ):
+        if named is None or named == "":
+            continue
+        if not isinstance(named, str) or len(named) > MAX_SESSION_CHARS:
+            raise ApiError(
+                400,
+                "invalid_value",
+                f"a session id is a string of at most {MAX_SESSION_CHARS} characters",
+                "session_id",
+            )
+        return named, where
+    found = find_session(config.session_rules, headers, body, messages)
+    return (None, None) if found is None else (found[0], f"rule {found[1]}")
+
+
+def _turn_type(
+    headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
+) -> tuple[TurnType, str]:
+    for where, value in (
+        ("header X-Turn-Type", _header(headers, b"x-turn-type")),
+        ("body turn_type", body.turn_type),
+        ("metadata turn_type", (body.metadata or {}).get("turn_type")),
+    ):
+        if value is None or value == "":
+            continue
+        try:
+            return TurnType(str(value).strip().lower()), where
+        except ValueError as error:
+            raise ApiError(
+                400,
+                "invalid_value",
+                f"turn type {value!r} is neither 'main' nor 'side'",
+                "turn_type",
+            ) from error
+    opening = _side_opening(messages, config.side_openings)
+    if opening is not None:
+        return TurnType.SIDE, f"opening {opening!r}"
+    return TurnType.MAIN, "default"
+
+
+def _side_opening(messages: Sequence[Message], openings: tuple[str, ...]) -> str | None:
+    """Return with which of the openings the last user message that says anything begins."""
+    said = (own_words(one) for one in reversed(messages) if one.role == "user")
+    begins = next(filter(None, said), "")[:MAX_OPENING_CHARS].lower()
+    if not begins.startswith(openings):
         return None
-    if not isinstance(named, str) or len(named) > MAX_SESSION_CHARS:
-        raise ApiError(
-            400,
-            "invalid_value",
-            f"a session id is a string of at most {MAX_SESSION_CHARS} characters",
-            "session_id",
-        )
-    return named
+    return next(opening for opening in openings if begins.startswith(opening))
 
 
-def _turn_type(value: object) -> TurnType:
-    if value is None or value == "":
-        return TurnType.MAIN
-    try:
-        return TurnType(str(value).strip().lower())
-    except ValueError as error:
-        raise ApiError(
-            400, "invalid_value", f"turn type {value!r} is neither 'main' nor 'side'", "turn_type"
-        ) from error
+def _trace(headers: Headers) -> bytes | None:
+    """Return the trace id of a ``traceparent``; one that is malformed is no hint."""
+    match = _TRACEPARENT.fullmatch(_header(headers, b"traceparent"))
+    id_ = b"" if match is None else bytes.fromhex(match.group(1))
+    return id_ if any(id_) else None
 
 
 def _truth(value: object) -> bool:

@@ -7,11 +7,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
 
-from rejoinder.chat.linking import History, LinkDecision, NamedSession, decide, session_key
+from rejoinder.chat.history import History
+from rejoinder.chat.linking import Facts, LinkDecision, NamedSession, decide, session_key
 from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.journal.base import TurnJournal
@@ -61,10 +63,12 @@ class Linker:
             named = NamedSession(identity.session, session_key(scope, identity.session))
         wants_same = identity.turn_type is TurnType.MAIN and (named or identity.retried)
         if not history.answers and not wants_same:
-            decision = decide(history, named, ())  # nothing to look up
+            decision = decide(Facts(history, named))  # nothing to look up
         else:
             try:
-                decision = await self._decide(history, scope, named, bool(wants_same))
+                decision = await self._decide(
+                    Facts(history, named, trace=identity.trace), scope, bool(wants_same)
+                )
             except Exception as error:  # noqa: BLE001 - any journal's failure: serve, do not link
                 log.error("linking failed", error=str(error))  # noqa: TRY400 - one line is enough
                 self._metrics.links.labels("journal_failed").inc()
@@ -74,19 +78,22 @@ class Linker:
 
     async def _decide(
         self,
-        history: History,
+        facts: Facts,
         scope: Scope,
-        named: NamedSession | None,
         wants_same: bool,  # noqa: FBT001
     ) -> LinkDecision:
-        external = named.external if named else None
+        history = facts.history
+        external = facts.named.external if facts.named else None
 
         def read() -> LinkDecision:
             matches = self._journal.find_chains(scope, history.answer_chains, external)
             same: list[SameRequest] = []
             if wants_same:
                 same = self._journal.find_same_request(scope, history.request_chain, external)
-            return decide(history, named, matches, same, now=time.time())
+            known = replace(facts, matches=matches, same=same, now=time.time())
+            if unread := known.unread:
+                known = replace(known, answers=self._journal.read_answers(unread))
+            return decide(known)
 
         return await self._in_thread(read)
 
@@ -102,7 +109,10 @@ class _SharedLock:
 
 def _unlinked(named: NamedSession | None, reason: str) -> LinkDecision:
     session_id = named.session_id if named else None
-    return LinkDecision(session_id, None, (), (), (), reason)
+    why = {"rule": "journal_failed", "why": reason}
+    return LinkDecision(
+        session_id, None, (), (), (), reason, {"repeat": why, "parent": why, "session": why}
+    )
 
 
 def _outcome(decision: LinkDecision) -> str:

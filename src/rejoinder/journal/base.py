@@ -69,6 +69,10 @@ class OpenTurn:
     group: str | None = None
     trajectory: str | None = None
     step_index: int | None = None
+    trace: bytes | None = None
+    """[16] the client's W3C trace id; a hint that requests belong together."""
+    link: Json = field(default_factory=dict)
+    """Which rules linked it, and from where its session and type come; see ``explain_turn``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,10 @@ class TurnJournal(Protocol):
         self, scope: Scope, request_chain: bytes, external_session: str | None
     ) -> list[SameRequest]:
         """Return turns with this request chain; within one external session if one is given."""
+        ...
+
+    def read_answers(self, turn_ids: Sequence[str]) -> dict[str, Message]:
+        """Return the answers of turns, as their clients saw them; broken ones are left out."""
         ...
 
     def find_session(self, scope: Scope, external_session: str) -> str | None:
@@ -533,6 +541,14 @@ class WatchJournal(Protocol):
 
     def reports(self) -> list[RoleReport]:
         """Return the newest heartbeat of each role instance."""
+        ...
+
+    def explain_turn(self, any_id: str) -> list[Json]:
+        """Return why turns were linked as they are and what became of them.
+
+        By a turn's id or a completion's, then one entry per answer; empty where neither is known.
+        See ``journal/explain.py`` for the keys.
+        """
         ...
 
     def status(self, policy: str, max_staleness: int) -> Json:

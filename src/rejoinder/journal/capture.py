@@ -171,6 +171,7 @@ class TurnGroup:
             "group_id": turn.group,
             "trajectory": turn.trajectory,
             "step_index": turn.step_index,
+            "trace": turn.trace,
         }
         self._prompts.append(self._prompt(turn))
 
@@ -200,6 +201,7 @@ class TurnGroup:
             "tools_digest": store(turn.tools.encode()) if turn.tools else None,
             "sampling": encode_sampling(turn.sampling),
             "link_reason": turn.link_reason,
+            "link": encode_json(turn.link),
         }
 
     def _finish(self, turn: FinishedTurn) -> None:

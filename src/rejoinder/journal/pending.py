@@ -41,7 +41,14 @@ class PendingOpens:
         with self._lock:
             turns = list(self._by_request.get((scope, request_chain), ()))
         return [
-            SameRequest(turn.turn_id, turn.session_id, turn.parent_id, turn.created_at, open=True)
+            SameRequest(
+                turn.turn_id,
+                turn.session_id,
+                turn.parent_id,
+                turn.created_at,
+                open=True,
+                trace=turn.trace,
+            )
             for turn in reversed(turns)
             if external_session in (None, turn.external_session, turn.session_id)
         ]

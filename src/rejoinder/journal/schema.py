@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -118,6 +118,7 @@ turns = Table(
     Column("group_id", Text),
     Column("trajectory", Text),
     Column("step_index", Integer),
+    Column("trace", LargeBinary),  # the client's W3C trace id
 )
 Index(
     "ix_turns_answer_chain",
@@ -157,6 +158,7 @@ prompts = Table(
     Column("tools_digest", LargeBinary),
     Column("sampling", LargeBinary, nullable=False),
     Column("link_reason", Text, nullable=False),
+    Column("link", LargeBinary),  # JSON: which rules decided; None for turns of before
 )
 
 answers = Table(

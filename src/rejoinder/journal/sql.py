@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO
 
 from rejoinder.journal import (
+    explain,
     export,
     feedback,
     judging,
@@ -54,7 +55,7 @@ from rejoinder.journal.migrate import upgrade_database
 from rejoinder.journal.payloads import Request, read_request
 from rejoinder.journal.pending import PendingOpens
 from rejoinder.journal.writer import QUEUE_LIMIT, Writer
-from rejoinder.types import ChainMatch, Fate, Json, Judgement, SameRequest, Scope
+from rejoinder.types import ChainMatch, Fate, Json, Judgement, Message, SameRequest, Scope
 
 
 class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJournal):
@@ -130,6 +131,10 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         )
         ids = {match.turn_id for match in known}
         return [match for match in queued if match.turn_id not in ids] + known
+
+    def read_answers(self, turn_ids: Sequence[str]) -> dict[str, Message]:
+        """See ``TurnJournal``."""
+        return turns.read_answers(self.database.reader(), turn_ids)
 
     def find_session(self, scope: Scope, external_session: str) -> str | None:
         """See ``TurnJournal``; sessions that a queued turn opens are included."""
@@ -367,6 +372,11 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         return export.write_records(
             self.database.reader(), target, since, policy=policy, tenant=tenant
         )
+
+    def explain_turn(self, any_id: str) -> list[Json]:
+        """See ``WatchJournal``."""
+        with self.database.snapshot() as connection:
+            return explain.explain_turn(connection, any_id)
 
     def status(self, policy: str, max_staleness: int) -> Json:
         """See ``WatchJournal``."""

@@ -173,7 +173,8 @@ JUDGE_EARLY = sa.text("""
 
 FIND_CHAIN = Statement(
     sa.text("""
-    SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL
+    SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
+           t.trace
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain
     ORDER BY t.created_at DESC LIMIT :most
@@ -182,7 +183,8 @@ FIND_CHAIN = Statement(
 
 FIND_CHAIN_IN_SESSION = Statement(
     sa.text("""
-    SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL
+    SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
+           t.trace
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
@@ -193,7 +195,7 @@ FIND_CHAIN_IN_SESSION = Statement(
 
 FIND_REQUEST = Statement(
     sa.text("""
-    SELECT turn_id, session_id, parent_id, created_at, state = 'open'
+    SELECT turn_id, session_id, parent_id, created_at, state = 'open', trace
     FROM turns WHERE scope = :scope AND request_chain = :chain
     ORDER BY created_at DESC LIMIT :most
     """)
@@ -201,7 +203,7 @@ FIND_REQUEST = Statement(
 
 FIND_REQUEST_IN_SESSION = Statement(
     sa.text("""
-    SELECT t.turn_id, t.session_id, t.parent_id, t.created_at, t.state = 'open'
+    SELECT t.turn_id, t.session_id, t.parent_id, t.created_at, t.state = 'open', t.trace
     FROM turns t
     WHERE t.scope = :scope AND t.request_chain = :chain AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external

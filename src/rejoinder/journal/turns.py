@@ -20,9 +20,10 @@ from rejoinder.journal.columns import (
 )
 from rejoinder.journal.feedback import PROVISIONAL, cancel_judging
 from rejoinder.journal.lineages import consumed_now
+from rejoinder.journal.payloads import read_messages
 from rejoinder.journal.samples import cancel_sample
 from rejoinder.journal.schema import answers, samples, sessions, turns
-from rejoinder.types import ChainMatch, Fate, SameRequest, Scope, TurnState
+from rejoinder.types import ChainMatch, Fate, Message, SameRequest, Scope, TurnState
 
 MOST_MATCHES = 8
 """Newest matches returned per hash: two are ambiguous already, and openings repeat endlessly."""
@@ -46,9 +47,9 @@ def find_chains(
     if external_session is not None:
         statement, values["external"] = sql.FIND_CHAIN_IN_SESSION, external_session
     return [
-        ChainMatch(turn_id, session_id, external, found, bool(superseded))
+        ChainMatch(turn_id, session_id, external, found, bool(superseded), trace)
         for chain in dict.fromkeys(chains[-MOST_CHAINS:])
-        for turn_id, session_id, external, found, superseded in statement.fetch(
+        for turn_id, session_id, external, found, superseded, trace in statement.fetch(
             connection, chain=chain, **values
         )
     ]
@@ -72,9 +73,19 @@ def find_same_request(
             most=MOST_REPEATS,
         )
     return [
-        SameRequest(turn_id, session_id, parent_id, created_at, bool(is_open))
-        for turn_id, session_id, parent_id, created_at, is_open in rows
+        SameRequest(turn_id, session_id, parent_id, created_at, bool(is_open), trace)
+        for turn_id, session_id, parent_id, created_at, is_open, trace in rows
     ]
+
+
+def read_answers(connection: Connection, turn_ids: Sequence[str]) -> dict[str, Message]:
+    """Return the answers of turns that have one."""
+    rows = connection.execute(
+        sa.select(answers.c.turn_id, answers.c.message).where(
+            answers.c.turn_id.in_(turn_ids), answers.c.message.is_not(None)
+        )
+    )
+    return {turn_id: read_messages(connection, message)[0] for turn_id, message in rows.all()}
 
 
 def find_session(connection: Connection, scope: Scope, external_session: str) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.chat.linking import RETRY_WINDOW_S, History, NamedSession, decide, session_key
+from rejoinder.chat.history import History
+from rejoinder.chat.linking import RETRY_WINDOW_S, Facts, NamedSession, session_key
+from rejoinder.chat.linking import decide as decide_facts
 from rejoinder.types import ChainMatch, Message, SameRequest, Scope, ToolCall
 
 CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnotes\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -24,6 +26,10 @@ def system(text: str) -> Message:
 
 def tool(text: str, id_: str = "c1") -> Message:
     return Message("tool", text, tool_call_id=id_)
+
+
+def decide(request, named, matches, same=(), now=0.0):
+    return decide_facts(Facts(request, named, matches, same, now=now))
 
 
 def history(*messages: Message) -> History:

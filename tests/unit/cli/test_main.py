@@ -15,6 +15,7 @@ from rejoinder.cli import terminal
 from rejoinder.cli.main import EXIT_FAULT, app
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
 
+RULE = '[[gateway.session_rules]]\nname = "x"\n'
 HEAVY = ("torch", "transformers", "sqlalchemy", "fastapi", "pydantic", "aiohttp", "matplotlib")
 
 
@@ -45,7 +46,7 @@ def test_help_imports_nothing_heavy() -> None:
     )
     assert "heavy: []" in done.stdout
     for command in ("up", "gateway", "engine", "judge", "trainer", "chat", "status", "policy",
-                    "config", "doctor", "demo", "records"):  # fmt: skip
+                    "config", "doctor", "demo", "records", "explain"):  # fmt: skip
         assert command in done.stdout
 
 
@@ -79,6 +80,14 @@ def test_an_unknown_key_names_the_key() -> None:
         ("[trainer]\nbetas = [1.5, 0.9]\n", "trainer.betas: each must be at least 0 and below 1"),
         ("[judge]\nmargin = -1\n", "judge.margin: Input should be greater than"),
         ("[evaluation]\nevery = 1\n", "evaluation: evaluation.every needs"),
+        ('[gateway]\nside_openings = ["Hi"]\n', "gateway.side_openings: write them in lower case"),
+        (f"{RULE}", "gateway.session_rules.0.look_in is required"),
+        (f'{RULE}look_in = "body"\n', "gateway.session_rules.0.look_in: String should match"),
+        (f'{RULE}look_in = "system"\n', "gateway.session_rules.0: a session rule that looks in"),
+        (
+            f'{RULE}look_in = "prompt_cache_key"\naftr = []\n',
+            "gateway.session_rules.0.aftr: no such",
+        ),
     ],
 )
 def test_a_fault_in_the_file_is_told_in_the_files_own_words(text: str, told: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from rejoinder.chat.families.events import ContentDelta
 from rejoinder.chat.families.registry import choose_family
-from rejoinder.chat.linking import History
+from rejoinder.chat.history import History
 from rejoinder.engine.base import TokenChunk
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.types import Fate, FinishReason, Message, VersionRun

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from rejoinder.config import GatewayConfig, SessionRule
 from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import read_identity
-from rejoinder.types import TurnType
+from rejoinder.types import Message, ToolCall, TurnType
 
 
-def identity(headers: dict[str, str] | None = None, **fields: object):
+def identity(
+    headers: dict[str, str] | None = None, messages: tuple[Message, ...] = (), **fields: object
+):
     raw = {name.encode(): value.encode("latin-1") for name, value in (headers or {}).items()}
-    return read_identity(raw, ChatBody(messages=[], **fields))
+    return read_identity(raw, ChatBody(messages=[], **fields), messages, GatewayConfig())
 
 
 def test_a_request_that_says_nothing_is_a_main_turn_of_a_derived_session():
@@ -45,3 +48,100 @@ def test_a_session_id_that_is_no_short_string_is_refused(metadata):
     with pytest.raises(ApiError) as caught:
         identity(metadata=metadata)
     assert caught.value.param == "session_id"
+
+
+def openclaw(session: str) -> Message:
+    return Message("user", f"Hi\n\nRuntime: agent=main | session=a:b | sessionId={session} | os=x")
+
+
+def ruled(*rules: dict, messages: tuple[Message, ...] = (), **body: object):
+    config = GatewayConfig(session_rules=tuple(SessionRule(**rule) for rule in rules))
+    headers = {b"x-conversation-id": b"conv 7"}
+    return read_identity(headers, ChatBody(messages=[], **body), messages, config)
+
+
+@pytest.mark.parametrize(
+    ("rule", "session"),
+    [
+        ({"look_in": "header.X-Conversation-Id"}, "conv 7"),
+        ({"look_in": "header.X-Conversation-Id", "after": ("conv ",)}, "7"),
+        ({"look_in": "header.X-Other"}, None),
+        ({"look_in": "prompt_cache_key"}, "cache-1"),
+        ({"look_in": "metadata.user_id", "after": ("_session_",)}, "5f3"),
+        ({"look_in": "metadata.number"}, None),
+        ({"look_in": "system", "after": ('"chat_id": "',)}, "c/1"),
+        ({"look_in": "first_user", "after": ("Runtime:", "sessionId=")}, "e18"),
+        ({"look_in": "first_user", "after": ("sessionId=", "Runtime:")}, None),
+        ({"look_in": "first_user", "after": ("Hi",)}, None),
+    ],
+)
+def test_a_rule_finds_an_id_where_it_is_told_to_look(rule, session):
+    messages = (Message("system", '{"chat_id": "c/1"}'), openclaw("e18"), openclaw("later"))
+    found = ruled(
+        {"name": "r", **rule},
+        messages=messages,
+        prompt_cache_key="cache-1",
+        metadata={"user_id": "user_1_session_5f3", "number": 5},
+    )
+    assert found.session == session
+    assert found.session_by == (session and "rule r")
+
+
+def test_the_first_rule_that_finds_an_id_decides():
+    rules = [{"name": name, "look_in": f"metadata.{name}"} for name in ("a", "b", "c")]
+    assert ruled(*rules, metadata={"b": "2", "c": "3"}).session_by == "rule b"
+
+
+def test_an_id_that_is_too_long_is_none_and_not_cut_to_another():
+    assert identity(messages=(openclaw("x" * 257),)).session is None
+    assert identity(messages=(openclaw("x" * 256),)).session == "x" * 256
+
+
+def test_openclaws_session_is_known_without_any_setting():
+    assert identity(messages=(openclaw("e18-c1"),)).session == "e18-c1"
+    assert identity(messages=(Message("user", "What is | sessionId=5 ?"),)).session is None
+
+
+def test_marks_without_an_end_cost_no_more_than_the_length_of_the_text():
+    """A pattern would begin anew at each of them: minutes for this text."""
+    text = "\n\nRuntime: agent=" * 200_000
+    assert identity(messages=(Message("user", text),)).session is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "trace"),
+    [
+        (f"00-{'ab' * 16}-{'0' * 15}1-01", b"\xab" * 16),
+        (f"01-{'ab' * 16}-{'0' * 15}1-01-more", b"\xab" * 16),
+        (f"00-{'0' * 32}-{'0' * 15}1-01", None),
+        (f"00-{'ab' * 16}-{'0' * 16}-01", None),
+        (f"ff-{'ab' * 16}-{'0' * 15}1-01", None),
+        (f"00-{'AB' * 16}-{'0' * 15}1-01", None),
+        ("nonsense", None),
+        ("", None),
+    ],
+)
+def test_only_a_well_formed_traceparent_is_a_hint(sent, trace):
+    assert identity({"traceparent": sent}).trace == trace
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind"),
+    [
+        ((Message("user", "  Read HEARTBEAT.md if it exists"),), TurnType.SIDE),
+        (
+            (
+                Message("user", "Read HEARTBEAT.md"),
+                Message("assistant", "", tool_calls=(ToolCall("c", "read", "{}"),)),
+                Message("tool", "empty", tool_call_id="c"),
+            ),
+            TurnType.SIDE,
+        ),
+        ((Message("user", "Read HEARTBEAT.md"), Message("user", "Hello")), TurnType.MAIN),
+        ((Message("user", "What does 'Read HEARTBEAT.md' mean?"),), TurnType.MAIN),
+        ((Message("system", "Read HEARTBEAT.md"),), TurnType.MAIN),
+    ],
+    ids=["heartbeat", "its tool loop", "a person after it", "quoted", "no user"],
+)
+def test_a_programs_own_request_is_known_by_its_opening(messages, kind):
+    assert identity(messages=messages).turn_type is kind

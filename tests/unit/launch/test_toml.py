@@ -8,11 +8,13 @@ import pytest
 
 from rejoinder.config import (
     Config,
+    GatewayConfig,
     JournalConfig,
     LoraConfig,
     LossConfig,
     PluginJudgeConfig,
     ScriptedEngineConfig,
+    SessionRule,
     TrainerConfig,
     load_config,
 )
@@ -26,6 +28,12 @@ RICH = Config(
         lora=LoraConfig(targets=("q_proj",)), trackers=("wandb",), loss=LossConfig(dual_clip=3.0)
     ),
     journal=JournalConfig(keep_days=1.5),
+    gateway=GatewayConfig(
+        session_rules=(
+            SessionRule(name="a", look_in="system", after=('"id"\n', "é")),
+            SessionRule(name="b", look_in="header.X-Chat"),
+        )
+    ),
 )
 
 

@@ -1,0 +1,113 @@
+"""``rejoinder explain turn``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rejoinder.cli.journal import open_journal
+from rejoinder.cli.settings import settings_of
+from rejoinder.cli.terminal import out
+from rejoinder.errors import RejoinderError
+
+if TYPE_CHECKING:
+    from rejoinder.types import Json
+
+app = typer.Typer(no_args_is_help=True, help="Say why something is as it is.")
+
+
+@app.callback()
+def explain() -> None:
+    """Keep ``turn`` a command of its own while it is the only one."""
+
+
+@app.command()
+def turn(
+    ctx: typer.Context,
+    any_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of a turn (X-Rejoinder-Turn-Id), or of a completion."
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead.")] = False,
+) -> None:
+    """Say why a turn was linked to an earlier one or not, and what became of it."""
+    with open_journal(settings_of(ctx).config) as journal:
+        found = journal.explain_turn(any_id)
+    if not found:
+        raise RejoinderError(
+            f"no turn or completion {any_id!r} is in the journal: it was deleted by retention, or "
+            "belongs to another --home"
+        )
+    if as_json:
+        out().print_json(json.dumps(found))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    for number, entry in enumerate(found):
+        if number:
+            typer.echo()
+        table = Table(show_header=False, box=None, pad_edge=False)
+        for name, value in _rows(entry):
+            table.add_row(name, Text(value))
+        out().print(table)
+
+
+def _rows(entry: Json) -> Iterator[tuple[str, str]]:
+    link = entry["link"] or {}
+    yield "turn", entry["turn"]
+    yield "completion", f"{entry['completion']}, answer {entry['choice']}"
+    yield "type", _with(entry["turn_type"], link.get("type_by"))
+    yield "session", entry["session"]
+    if "session" in link:
+        yield "", _rule(link["session"])
+    if entry["external_session"] is not None:
+        yield "named", _by(repr(entry["external_session"]), link.get("named_by"))
+    yield "parent", entry["parent"] or "none"
+    yield "", _rule(link["parent"]) if "parent" in link else entry["reason"]
+    if "repeat" in link:
+        yield "repeats", _rule(link["repeat"])
+    if "next_state" in link:
+        said = link["next_state"]
+        left_out = f"{said['left_out']} left out as client context"
+        yield "brings", f"{said['messages']} message(s) of the parent's next state; {left_out}"
+    if entry["trace"]:
+        yield "trace", entry["trace"]
+    yield "state", _with(entry["state"], entry["fate"])
+    if entry["superseded_by"]:
+        yield "superseded by", entry["superseded_by"]
+    yield from _afterwards(entry)
+
+
+def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:
+    for reply in entry["replies"]:
+        said = f"{reply['messages']} message(s), {reply['kind']}"
+        yield "reply", f"{reply['child']}: {said}; {reply['outcome']}"
+    for child in entry["branches"]:
+        yield "goes on in", f"{child}: brought no next state of its own"
+    for verdict in entry["verdicts"]:
+        score = "none" if verdict["score"] is None else f"{verdict['score']:+d}"
+        yield "verdict", _with(f"{score} by {verdict['source']}", verdict["why"])
+    if (sample := entry["sample"]) is not None:
+        used = ", ".join(map(str, sample["consumed_by"]))
+        yield "sample", _with(f"trained version {used}" if used else "not trained", sample["fate"])
+
+
+def _with(text: str, remark: str | None) -> str:
+    return text if remark is None else f"{text} ({remark})"
+
+
+def _by(text: str, where: str | None) -> str:
+    return text if where is None else f"{text} by {where}"
+
+
+def _rule(decided: Json) -> str:
+    """Return what a rule says, and the turns that it looked at where there are several."""
+    text = f"{decided['rule']}: {decided['why']}"
+    turns = decided.get("turns", ())
+    return f"{text}: {', '.join(turns)}" if len(turns) > 1 else text

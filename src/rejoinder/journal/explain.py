@@ -1,0 +1,125 @@
+"""Why a turn was linked as it is, and what became of it: what ``rejoinder explain turn`` shows.
+
+An entry: ``turn``, ``completion``, ``choice``, ``session``, ``external_session`` (what its client
+called it), ``policy``, ``turn_type``, ``created_at``, ``state``, ``fate``, ``parent``,
+``superseded_by``, ``trace`` (hexadecimal), ``reason`` (one sentence), ``link`` (None for turns of
+before it was kept), ``replies`` [{child, kind, messages, outcome, created_at}],
+``branches`` (further requests that continue its answer, without a next state of their own),
+``verdicts`` [{kind, source, score, why}], ``sample`` {reward, source, fate, consumed_by [version]}
+or None.
+
+``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
+{messages, left_out} of a turn with a parent, ``named_by`` and ``type_by``: where session and type
+come from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from rejoinder.journal.columns import decode_json
+from rejoinder.journal.payloads import read_messages
+from rejoinder.journal.schema import (
+    consumption,
+    next_states,
+    prompts,
+    samples,
+    sessions,
+    turns,
+    verdicts,
+)
+from rejoinder.types import Json
+
+
+def explain_turn(connection: Connection, any_id: str) -> list[Json]:
+    """Return an entry per turn of this id; see ``WatchJournal``."""
+    query = (
+        sa.select(turns, sessions.c.external, prompts.c.link_reason, prompts.c.link)
+        .join(sessions, sessions.c.session_id == turns.c.session_id)
+        .join(prompts, prompts.c.turn_id == turns.c.turn_id)
+        .where(sa.or_(turns.c.turn_id == any_id, turns.c.completion_id == any_id))
+        .order_by(turns.c.choice)
+    )
+    return [_entry(connection, row) for row in connection.execute(query).all()]
+
+
+def _entry(connection: Connection, row: Any) -> Json:
+    replies = _replies(connection, row.turn_id)
+    return {
+        "turn": row.turn_id,
+        "completion": row.completion_id,
+        "choice": row.choice,
+        "session": row.session_id,
+        "external_session": row.external,
+        "policy": row.policy,
+        "turn_type": row.turn_type,
+        "created_at": row.created_at,
+        "state": row.state,
+        "fate": row.fate,
+        "parent": row.parent_id,
+        "superseded_by": row.superseded_by,
+        "trace": None if row.trace is None else row.trace.hex(),
+        "reason": row.link_reason,
+        "link": None if row.link is None else decode_json(row.link),
+        "replies": replies,
+        "branches": _branches(connection, row, {reply["child"] for reply in replies}),
+        "verdicts": _verdicts(connection, row.turn_id),
+        "sample": _sample(connection, row.turn_id),
+    }
+
+
+def _replies(connection: Connection, turn_id: str) -> list[Json]:
+    query = (
+        sa.select(next_states)
+        .where(next_states.c.turn_id == turn_id)
+        .order_by(next_states.c.created_at)
+    )
+    return [
+        {
+            "child": one.child_id,
+            "kind": one.kind,
+            "messages": len(read_messages(connection, one.messages)),
+            "outcome": one.outcome,
+            "created_at": one.created_at,
+        }
+        for one in connection.execute(query)
+    ]
+
+
+def _branches(connection: Connection, row: Any, known: set[str]) -> list[str]:
+    """Return children of the same session that brought no next state: side turns, equal replies."""
+    query = (
+        sa.select(turns.c.turn_id)
+        .where(turns.c.session_id == row.session_id, turns.c.parent_id == row.turn_id)
+        .order_by(turns.c.turn_id)
+    )
+    return [child for child in connection.scalars(query) if child not in known]
+
+
+def _verdicts(connection: Connection, turn_id: str) -> list[Json]:
+    query = (
+        sa.select(verdicts.c.kind, verdicts.c.source, verdicts.c.score, verdicts.c.why)
+        .where(verdicts.c.turn_id == turn_id)
+        .order_by(verdicts.c.created_at)
+    )
+    return [dict(one) for one in connection.execute(query).mappings()]
+
+
+def _sample(connection: Connection, turn_id: str) -> Json | None:
+    row = connection.execute(sa.select(samples).where(samples.c.turn_id == turn_id)).first()
+    if row is None:
+        return None
+    used = (
+        sa.select(consumption.c.version)
+        .where(consumption.c.sample_id == row.sample_id)
+        .order_by(consumption.c.version)
+    )
+    return {
+        "reward": row.reward,
+        "source": row.source,
+        "fate": row.fate,
+        "consumed_by": list(connection.scalars(used)),
+    }

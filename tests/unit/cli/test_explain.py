@@ -1,0 +1,96 @@
+"""``rejoinder explain turn``: why a turn was linked, on the screen and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
+
+from journal_story import Story
+
+from rejoinder.cli import terminal
+from rejoinder.cli.main import app
+from rejoinder.errors import EXIT_REFUSED
+from rejoinder.journal.sql import SqlJournal
+
+LINK = {
+    "repeat": {"rule": "not_repeated", "why": "repeats no earlier request"},
+    "parent": {"rule": "several_answers", "why": "2 earlier answers fit", "turns": ["t1", "t2"]},
+    "session": {"rule": "named", "why": "the session that the client names"},
+    "named_by": "rule openclaw",
+    "type_by": "default",
+}
+
+
+@pytest.fixture
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REJOINDER_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    terminal.out.cache_clear()
+    terminal.err.cache_clear()
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        yield Story(journal)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["explain", "turn", *arguments])
+    return result.exit_code, result.stdout + result.stderr
+
+
+def lines(said: str) -> list[str]:
+    return [" ".join(line.split()) for line in said.splitlines()]
+
+
+def test_the_rules_that_decided_are_named_with_what_they_looked_at(story: Story) -> None:
+    turn = story.answer(link=LINK, external_session="[bold]x")
+    code, said = run(turn.turn_id)
+    assert code == 0, said
+    shown = lines(said)
+    assert f"turn {turn.turn_id}" in shown
+    assert "type main (default)" in shown
+    assert f"session {turn.session_id}" in shown
+    assert "named: the session that the client names" in shown
+    assert "named '[bold]x' by rule openclaw" in shown
+    assert "parent none" in shown
+    assert "several_answers: 2 earlier answers fit: t1, t2" in shown
+    assert "state waiting" in shown
+
+
+def test_what_became_of_the_turn_is_shown(story: Story) -> None:
+    turn = story.answer(link=LINK)
+    child = story.reply(turn, "Wrong")
+    story.judge(-1)
+    story.train()
+    shown = lines(run(turn.completion_id)[1])
+    assert f"reply {child}: 1 message(s), user; verdict" in shown
+    assert "verdict -1 by judge" in shown
+    assert "sample trained version 1" in shown
+
+
+def test_a_turn_of_before_explanations_were_kept_shows_its_reason(story: Story) -> None:
+    turn = story.answer(link={})
+    assert "a new session" in lines(run(turn.turn_id)[1])
+
+
+def test_json_has_one_entry_per_answer(story: Story) -> None:
+    turn = story.answer(link=LINK)
+    story.answer(link=LINK, session_id=turn.session_id, completion_id=turn.completion_id, choice=1)
+    code, said = run(turn.completion_id, "--json")
+    assert code == 0, said
+    first, second = json.loads(said)
+    assert (first["turn"], first["link"]) == (turn.turn_id, LINK)
+    assert second["choice"] == 1
+
+
+def test_an_unknown_id_is_refused_with_what_it_may_mean(story: Story) -> None:
+    story.answer()
+    code, said = run("chatcmpl-nothing")
+    assert code == EXIT_REFUSED
+    assert "no turn or completion 'chatcmpl-nothing' is in the journal" in said

@@ -1,0 +1,70 @@
+"""What the journal says of one turn: why it was linked, and what became of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from journal_story import SCOPE, Story, opening
+
+from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import Fate, TurnType
+
+LINK = {"parent": {"rule": "first_request", "why": "no earlier answer"}, "named_by": "URL"}
+
+
+def test_a_turn_is_explained_by_its_id_and_by_its_completions(story: Story) -> None:
+    turn = story.answer(link=LINK, external_session="mine", trace=b"\xab" * 16)
+    (entry,) = story.journal.explain_turn(turn.turn_id)
+    assert entry == story.journal.explain_turn(turn.completion_id)[0]
+    assert entry["link"] == LINK
+    assert entry["reason"] == "a new session"
+    assert entry["external_session"] == "mine"
+    assert entry["trace"] == "ab" * 16
+    assert (entry["state"], entry["fate"], entry["sample"]) == ("waiting", None, None)
+
+
+def test_what_became_of_a_turn_is_part_of_its_explanation(story: Story) -> None:
+    turn = story.answer()
+    child = story.reply(turn, "Wrong")
+    assert story.judge(-1)
+    story.train()
+    side = story.answer(session_id=turn.session_id, parent_id=turn.turn_id, turn_type=TurnType.SIDE)
+    (entry,) = story.journal.explain_turn(turn.turn_id)
+    (reply,) = entry["replies"]
+    assert (reply["child"], reply["kind"], reply["messages"]) == (child, "user", 1)
+    assert reply["outcome"] == "verdict"
+    assert entry["branches"] == [side.turn_id]
+    assert entry["verdicts"][0]["score"] == -1
+    assert entry["sample"]["consumed_by"] == [1]
+
+
+def test_a_request_that_was_asked_again_names_what_replaced_it(story: Story) -> None:
+    turn, again = story.answer(), opening()
+    story.journal.supersede(turn.turn_id, again.turn_id).result(9)
+    (entry,) = story.journal.explain_turn(turn.turn_id)
+    assert entry["superseded_by"] == again.turn_id
+    assert entry["fate"] == Fate.SUPERSEDED
+
+
+def test_an_unknown_id_explains_nothing(story: Story) -> None:
+    story.answer()
+    assert story.journal.explain_turn("chatcmpl-unknown") == []
+
+
+def test_turns_of_before_the_explanation_was_kept_stay_and_link_on(
+    url: str, tmp_path: Path
+) -> None:
+    with SqlJournal(url) as journal:
+        turn = Story(journal).answer(finish={"answer_chain": b"known"})
+    with sqlite3.connect(tmp_path / "journal.db") as old:  # back to the revision before
+        old.execute("ALTER TABLE turns DROP COLUMN trace")
+        old.execute("ALTER TABLE prompts DROP COLUMN link")
+        old.execute("UPDATE alembic_version SET version_num = '0002'")
+    with SqlJournal(url) as journal:
+        (match,) = journal.find_chains(SCOPE, [b"known"])
+        assert match.trace is None
+        (entry,) = journal.explain_turn(turn.turn_id)
+        assert (entry["link"], entry["reason"]) == (None, "a new session")
+        later = Story(journal).answer(parent_id=turn.turn_id, session_id=turn.session_id, link=LINK)
+        assert journal.explain_turn(later.turn_id)[0]["link"] == LINK
