@@ -49,8 +49,8 @@ def path(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: ModelTokenize
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 0.04)
-    monkeypatch.setattr(module, "_MOMENT_S", 0.004)
+    monkeypatch.setattr(module, "_QUIET_S", 0.2)
+    monkeypatch.setattr(module, "_MOMENT_S", 0.005)
 
 
 class Silent:
