@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from gateway_kit import Script, bot, user
 
 import openclaw_requests as oc
+from rejoinder.gateway.identity import URL_SESSION
 from rejoinder.journal.columns import decode_json
 
 SESSION = "sess-abc-123"
@@ -107,11 +110,12 @@ async def test_a_call_for_a_title_in_the_conversation_is_a_side_turn(gateway, se
 async def test_a_session_can_be_named_in_the_url_in_every_way_a_client_joins_it(gateway):
     async with gateway() as g:
         body = {"messages": [user("Hi")]}
-        for path in ("/s/my%20chat/v1/chat/completions", "/s/a/b/v1/chat/completions"):
+        for name in ("my%20chat", "a/b", "a%2Fv1%2Fmodels"):
+            path = f"/s/{name}/v1/chat/completions"
             response = await g.client.post(path, json=body)
             assert response.status_code == 200, response.text
         found = g.rows("SELECT external FROM sessions ORDER BY created_at")
-        assert [row["external"] for row in found] == ["my chat", "a/b"]
+        assert [row["external"] for row in found] == ["my chat", "a/b", "a/v1/models"]
         assert links(g)[0]["named_by"] == "URL"
         assert (await g.client.get("/s/x/v1/models")).status_code == 200
         completion = response.json()["id"]
@@ -129,6 +133,21 @@ async def test_a_header_counts_more_than_the_url_and_the_url_more_than_the_body(
         assert [row["external"] for row in found] == ["from-url", "from-header"]
 
 
+async def test_no_header_passes_for_the_url(gateway):
+    async with gateway() as g:
+        for name in {"x-rejoinder-url-session", URL_SESSION.decode()}:
+            body = '{"messages": [{"role": "user", "content": "Hi"}]}'
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{name}: forged\r\n"
+            tail = f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+            host, port = g.base_url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write((head + tail).encode())  # clients refuse to send such a name
+            await reader.read()
+            writer.close()
+        found = g.rows("SELECT external FROM sessions")
+        assert {row["external"] for row in found} == {None}
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -136,6 +155,7 @@ async def test_a_header_counts_more_than_the_url_and_the_url_more_than_the_body(
         ("/s//v1/chat/completions", 404, "unknown_url"),
         ("/s/x/v2/chat/completions", 404, "unknown_url"),
         (f"/s/{'x' * 257}/v1/chat/completions", 400, "invalid_value"),
+        ("/s/%ff/v1/chat/completions", 400, "invalid_value"),  # else one session with %fe
     ],
 )
 async def test_a_url_that_names_no_session_is_refused(gateway, path, status, code):

@@ -100,9 +100,13 @@ class _WindowStream:
             self._ids.append(id_)
             text, before = self._texts()
             whole = not text.endswith(REPLACEMENT)
-            if len(text) > len(before) and (whole or len(self._ids) - self._given >= _MOST_HELD):
+            most = len(self._ids) - self._given >= _MOST_HELD
+            if len(text) > len(before) and (whole or most):
                 parts.append(text[len(before) :])
                 self._window, self._given = self._given, len(self._ids)
+            elif most:
+                # Special tokens, which have no text: a window that kept them would grow for ever.
+                del self._ids[self._given :]
         return "".join(parts)
 
     def finish(self) -> str:

@@ -115,6 +115,13 @@ class ChatTemplateRenderer:
                 **arguments,
             )
         # The template's text meets what a client sent: its faults are faults of the request.
-        except (TemplateError, TypeError, ValueError, KeyError, ArithmeticError) as error:
+        except (
+            TemplateError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+        ) as error:
             raise InvalidRequest(f"the chat template refuses the messages: {error}") from error
         return TemplatePrompt(text, self._tokenizer.cut(text), self._tokenizer)

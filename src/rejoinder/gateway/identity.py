@@ -18,8 +18,11 @@ from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.session_rules import MAX_SESSION_CHARS, find_session
 from rejoinder.types import Message, TurnType
 
-URL_SESSION = b"x-rejoinder-url-session"
-"""Header that stands for the session in a URL (``/s/{session}/v1/...``), in UTF-8."""
+URL_SESSION = b":session"
+"""Stands among the headers for the session in a URL (``/s/{session}/v1/...``), as bytes.
+
+No client can send it: a header's name holds no colon.
+"""
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
@@ -76,12 +79,20 @@ def _header(headers: Headers, name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1").strip()
 
 
+def _url_session(headers: Headers) -> str:
+    try:
+        return headers.get(URL_SESSION, b"").decode()
+    except UnicodeDecodeError as error:  # replaced, one name could pass for another
+        text = "the session in the URL must be percent-encoded UTF-8"
+        raise ApiError(400, "invalid_value", text, "session_id") from error
+
+
 def _session(
     headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
 ) -> tuple[str | None, str | None]:
     for where, named in (
         ("header X-Session-Id", _header(headers, b"x-session-id")),
-        ("URL", headers.get(URL_SESSION, b"").decode(errors="replace")),
+        ("URL", _url_session(headers)),
         ("body session_id", body.session_id),
         ("metadata session_id", (body.metadata or {}).get("session_id")),
     ):

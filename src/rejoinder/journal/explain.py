@@ -20,7 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.columns import decode_json
+from rejoinder.journal.columns import decode_json, valid_text
 from rejoinder.journal.payloads import read_messages
 from rejoinder.journal.schema import (
     consumption,
@@ -36,6 +36,7 @@ from rejoinder.types import Json
 
 def explain_turn(connection: Connection, any_id: str) -> list[Json]:
     """Return an entry per turn of this id; see ``WatchJournal``."""
+    any_id = valid_text(any_id)  # bytes of a command line that are no text
     query = (
         sa.select(turns, sessions.c.external, prompts.c.link_reason, prompts.c.link)
         .join(sessions, sessions.c.session_id == turns.c.session_id)

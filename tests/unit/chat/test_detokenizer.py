@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,6 +99,33 @@ def test_special_tokens_have_no_text_unless_asked_for():
     assert Detokenizer(BYTE_LEVEL).stream().feed(ids) == "sea"
     kept = Detokenizer(BYTE_LEVEL, skip_special_tokens=False)
     assert kept.stream().feed(ids) == "sea<|end|>"
+
+
+@pytest.mark.parametrize("silent", ["<pad>", None], ids=["special", "unknown"])
+def test_a_long_run_of_ids_without_text_costs_no_more_per_id_than_a_short_one(silent: str | None):
+    tokenizer = Tokenizer.from_str(SENTENCE_PIECE.to_str())
+    tokenizer.add_special_tokens([AddedToken("<pad>", special=True)])
+    id_ = 9999 if silent is None else tokenizer.token_to_id(silent)
+    decoded = _CountingTokenizer(tokenizer)
+    stream = Detokenizer(decoded).stream()  # type: ignore[arg-type]
+    the, sea = tokenizer.token_to_id("\u2581the"), tokenizer.token_to_id("\u2581sea")
+    assert stream.feed([the, *[id_] * 2000, sea]) == "the sea"
+    assert decoded.ids < 2000 * 50
+
+
+class _CountingTokenizer:
+    """Counts the ids that are decoded."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.ids = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def decode(self, ids: list[int], **how: bool) -> str:
+        self.ids += len(ids)
+        return self._tokenizer.decode(ids, **how)
 
 
 def test_ids_that_the_tokenizer_does_not_know_have_no_text():

@@ -72,6 +72,13 @@ def test_a_template_that_refuses_a_conversation_is_a_fault_of_the_request(tiny_t
         ChatTemplateRenderer(strict).render(HELLO)
 
 
+@pytest.mark.parametrize("written", ["{{ tools[0].properties | dictsort }}", "{{ '{}'.format() }}"])
+def test_a_template_that_stumbles_over_a_tool_is_a_fault_of_the_request(tiny_tokenizer, written):
+    renderer = ChatTemplateRenderer(replace(tiny_tokenizer, chat_template=written))
+    with pytest.raises(InvalidRequest, match="chat template refuses"):
+        renderer.render(HELLO, [{"properties": ["no", "object"]}])
+
+
 def test_a_model_without_a_template_is_refused_at_start(tiny_tokenizer):
     with pytest.raises(ConfigError, match="chat template"):
         ChatTemplateRenderer(replace(tiny_tokenizer, chat_template=None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
 from journal_story import SCOPE, Story, opening
 
 from rejoinder.journal.sql import SqlJournal
@@ -22,6 +23,12 @@ def test_a_turn_is_explained_by_its_id_and_by_its_completions(story: Story) -> N
     assert entry["external_session"] == "mine"
     assert entry["trace"] == "ab" * 16
     assert (entry["state"], entry["fate"], entry["sample"]) == ("waiting", None, None)
+
+
+@pytest.mark.parametrize("any_id", ["", "%", "' OR 1=1 --", "\x00", "\udcff"])
+def test_an_id_that_nothing_has_finds_nothing(story: Story, any_id: str) -> None:
+    story.answer()
+    assert story.journal.explain_turn(any_id) == []
 
 
 def test_what_became_of_a_turn_is_part_of_its_explanation(story: Story) -> None:
