@@ -100,7 +100,7 @@ class GatewayConfig(Section):
     port: int = Field(8080, ge=0, le=65535)
     workers: int = Field(1, ge=1, le=64)
     require_keys: bool = False
-    """Also on loopback; off loopback keys are always required (rule 9)."""
+    """Also on loopback; off loopback keys are always required."""
     max_body_bytes: int = Field(8 << 20, ge=1024)
     max_concurrent: int = Field(256, ge=1)
     """Requests in progress per worker and per key; the next one gets 429."""
@@ -144,11 +144,11 @@ class TorchEngineConfig(Section):
     cache_slots: int = Field(32, ge=2)
     """KV slots: running sequences and finished ones kept for prefix reuse."""
     context_length: int | None = Field(None, ge=64)
-    """None: what the model's configuration says."""
+    """Not set: what the model's configuration says."""
     prefill_chunk: int = Field(128, ge=8)
     """Prompt tokens per step: bounds how long a prompt stalls the others."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads; None lets PyTorch choose."""
+    """CPU threads; not set: PyTorch chooses."""
     poll_s: float = Field(0.5, gt=0)
     """How often the registry is asked for a new live version."""
 
@@ -159,7 +159,7 @@ class ScriptedEngineConfig(Section):
     kind: Literal["scripted"] = "scripted"
     answer: str = "A scripted answer."
     tokens_per_second: float | None = None
-    """None: at once."""
+    """Not set: at once."""
     context_length: int = 8192
 
 
@@ -170,9 +170,9 @@ class JournalConfig(Section):
     """Where everything that matters is kept."""
 
     url: str | None = None
-    """SQLAlchemy URL; None: ``sqlite:///<home>/journal.db``."""
+    """SQLAlchemy URL; not set: ``sqlite:///<home>/journal.db``."""
     keep_days: float | None = Field(None, gt=0)
-    """Conversations older than this are deleted by the retention pass; None keeps all."""
+    """Conversations older than this are deleted by the retention pass; not set: none are."""
     max_bytes: int | None = Field(None, gt=0)
     """The retention pass deletes the oldest ended conversations above this size."""
 
@@ -205,11 +205,11 @@ class LlmVotesConfig(CallLimits):
     """Votes of a language model: on verdicts, or on hints."""
 
     base_url: str | None = None
-    """OpenAI-compatible endpoint (``http://host:port/v1``); None: the engine, frozen weights."""
+    """OpenAI-compatible endpoint (``http://host:port/v1``); not set: the engine, frozen weights."""
     model: str | None = None
     api_key_env: str | None = None
     allow_external: bool = False
-    """Must be true for an endpoint off this machine: conversations leave it (rule 9)."""
+    """Must be true for an endpoint off this machine: conversations leave it."""
     votes: int = Field(3, ge=1)
     temperature: float = Field(0.6, ge=0)
     max_tokens: int = Field(1024, ge=16)
@@ -225,7 +225,7 @@ class LlmJudgeConfig(JudgeLimits, LlmVotesConfig):
 
     kind: Literal["llm"] = "llm"
     quorum: int | None = Field(None, ge=1)
-    """Votes that must succeed; None: a majority of ``votes``."""
+    """Votes that must succeed; not set: a majority of ``votes``."""
 
 
 class CallableJudgeConfig(JudgeLimits):
@@ -307,9 +307,9 @@ class DistilConfig(Section):
     ``tail``: reverse KL over the teacher's most likely tokens and the rest as one. ``jsd``: a
     generalised Jensen-Shannon divergence over the student's likewise."""
     top: int | None = Field(None, ge=1, le=256)
-    """Tokens per position; None: 4, 50 and 100 for ``topk``, ``tail`` and ``jsd``."""
+    """Tokens per position; not set: 4, 50 and 100 for ``topk``, ``tail`` and ``jsd``."""
     clip: float | None = Field(None, gt=0)
-    """Bound of teacher minus student log-probability; None: 1 for ``topk``, 5 for ``token``."""
+    """Bound of teacher minus student log-probability; not set: 1 for ``topk``, 5 for ``token``."""
     alpha: float = Field(0.5, ge=0, le=1)
     """Of ``jsd``: 1 is KL(student || teacher); 0 is KL(teacher || student), over the teacher's most
     likely tokens."""
@@ -381,7 +381,7 @@ class TrainerConfig(Section):
     """Tokens whose logits exist at one time."""
     gradient_checkpointing: bool = False
     lora: LoraConfig | None = None
-    """None trains full weights."""
+    """Not set: full weights train."""
     max_staleness: int = Field(4, ge=0)
     """Versions a sample may lag behind; older ones are dropped with the reason ``stale``."""
     checkpoint_every: int = Field(4, ge=1)

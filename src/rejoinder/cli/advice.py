@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rejoinder.cli.terminal import counted
 from rejoinder.journal.learning import is_alive
 from rejoinder.types import Json
 
@@ -19,7 +20,9 @@ def next_steps(document: Json) -> list[str]:
     if word == "collecting" and not steps:
         missing = document["samples"]["missing"]
         if missing:
-            steps.append(f"go on talking: {missing} more judged answers until the next step")
+            steps.append(
+                f"go on talking: {counted(missing, 'more judged answer')} until the next step"
+            )
     return steps
 
 

@@ -21,7 +21,7 @@ from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
 from rejoinder.launch.home import exposure
 from rejoinder.launch.ports import PortTaken, bind_port
-from rejoinder.types import Judgement, Message
+from rejoinder.types import Fate, Judgement, Message
 
 _QUESTION = (Message("user", "What is the capital of France?"),)
 _ANSWER = Message("assistant", "The capital of France is Paris.")
@@ -178,7 +178,9 @@ async def _try_judge(config: Config, judge: Judge, *, engine_runs: bool) -> Find
 def _judged(kind: str, judgement: Judgement) -> Finding:
     if judgement.score is None:
         said = judgement.votes[-1].reason if judgement.votes else "no votes"
-        return fail("judge", f"{kind}: no verdict ({judgement.why})", said)
+        unsure = judgement.why is Fate.JUDGE_UNSURE
+        remedy = "a praised answer should get +1: try another judge or model" if unsure else said
+        return fail("judge", f"{kind}: no verdict ({judgement.why})", remedy)
     text = f"{kind}: scores a praised answer {judgement.score:+d} in {judgement.seconds:.1f} s"
     if judgement.score > 0:
         return ok("judge", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,17 +53,12 @@ def show(
     if as_json:
         out().print_json(json.dumps(_plain(found)))
         return
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in _plain(found).items():
-        if name == "metrics":
-            for metric, figure in value.items():
-                table.add_row(metric, Text(_figure(figure)))
-        else:
-            table.add_row(name, Text("-" if value is None else str(value)))
-    out().print(table)
+    rows = _rows(found)
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        out().print(Text(f"{name:<{width}}  {value}"), soft_wrap=True)  # a path stays one line
 
 
 @app.command()
@@ -139,6 +135,14 @@ def _plain(version: PolicyVersion) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(version)
+
+
+def _rows(version: PolicyVersion) -> dict[str, str]:
+    facts = _plain(version)
+    metrics = facts.pop("metrics")
+    rows = {name: "-" if value is None else str(value) for name, value in facts.items()}
+    rows["created_at"] = f"{datetime.fromtimestamp(version.created_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return rows | {name: _figure(value) for name, value in metrics.items()}
 
 
 def _print_table(versions: list[PolicyVersion]) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.cli.advice import next_steps
-from rejoinder.cli.terminal import age, size
+from rejoinder.cli.terminal import age, counted, size
 from rejoinder.journal.learning import is_alive
 from rejoinder.types import Json
 
@@ -41,7 +41,7 @@ def status_line(document: Json) -> Text:
     if live is not None:
         parts.append(Text(f"version {live['version']}"))
     parts.append(Text(f"{_progress_text(document)} samples"))
-    parts.append(Text(f"{document['turns']['total']} turns"))
+    parts.append(Text(counted(document["turns"]["total"], "turn")))
     known = {role["role"] for role in document["roles"]}
     gone = sorted(known - {role["role"] for role in document["roles"] if is_alive(role)})
     if gone:
@@ -82,7 +82,8 @@ def _learning(document: Json) -> Panel:
     row.add_row("next step", bar if needed else "", f"{_progress_text(document)} samples")
     version = "-" if live is None else f"version {live['version']} since {age(live['since_s'])}"
     trained, dropped = samples["trained"], samples["dropped"]
-    facts = f"{version}   {document['training']['steps']} steps, {trained} samples trained"
+    steps = counted(document["training"]["steps"], "step")
+    facts = f"{version}   {steps}, {counted(trained, 'sample')} trained"
     if dropped:
         facts += f"   dropped: {_counts(dropped)}"
     head = Text.assemble((word.upper(), style), "  ", learning["reason"])
@@ -101,7 +102,7 @@ def _turns(document: Json) -> Panel:
     table = _figures({**turns["states"]})
     fates = _figures(turns["fates"], style="dim")
     kinds = Text(f"{turns['main']} main, {turns['side']} side")
-    return Panel(Group(kinds, table, fates), title=f"{turns['total']} turns")
+    return Panel(Group(kinds, table, fates), title=counted(turns["total"], "turn"))
 
 
 def _verdicts(document: Json) -> Panel:

@@ -43,6 +43,11 @@ def age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun: "1 turn", "2 turns"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def size(count: float) -> str:
     """Return a number of bytes in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB"):

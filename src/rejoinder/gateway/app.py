@@ -152,7 +152,7 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         assert isinstance(error, HTTPException)
         path, method = request.url.path, request.method
         known = {
-            404: ("unknown_url", f"there is no {path} here; the API's paths begin with /v1/"),
+            404: ("unknown_url", f"there is no {path} here; /openapi.json lists the paths"),
             405: ("method_not_allowed", f"{method} is not possible on {path}"),
         }
         code, text = known.get(error.status_code, ("http_error", str(error.detail)))

@@ -34,6 +34,8 @@ def test_without_traffic_talking_is_the_next_step(document: Json) -> None:
 def test_collecting_says_how_many_answers_are_missing(document: Json) -> None:
     document["learning"]["word"] = "collecting"
     assert "7 more judged answers until" in next_steps(document)[0]
+    document["samples"]["missing"] = 1
+    assert "1 more judged answer until" in next_steps(document)[0]
 
 
 def test_clients_that_sample_untrainably_are_pointed_out(document: Json) -> None:

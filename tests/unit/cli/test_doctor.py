@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,3 +130,21 @@ def test_a_judge_that_the_algorithm_does_not_need_is_neither_built_nor_tried(
     asked = config.model_copy(update={"trainer": TrainerConfig(algorithm="combine")})
     found = {finding.name: finding for finding in checkup_system.engine_and_judge(asked)}
     assert found["judge"].state is State.FAIL
+
+
+def test_a_judge_that_is_unsure_of_praise_is_told_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: ModelTokenizer
+) -> None:
+    engine = FakeEngine(lambda request, id_: -1.0)
+    engine.close = lambda: asyncio.sleep(0)  # type: ignore[attr-defined]
+    module = types.ModuleType("unsure_judge")
+    module.score = lambda context, answer, next_state: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "unsure_judge", module)
+    config = Config(judge=CallableJudgeConfig(target="unsure_judge:score"))
+    setting = JudgeSetting(config.judge, "default", engine, tiny_tokenizer, "tiny")
+    monkeypatch.setattr(checkup_system, "connect_engine", lambda _config: engine)
+    monkeypatch.setattr(checkup_system, "judge_setting", lambda _config, _engine: setting)
+    found = {one.name: one for one in checkup_system.engine_and_judge(config)}
+    assert found["judge"].state is State.FAIL
+    assert "judge_unsure" in found["judge"].text
+    assert "another judge or model" in found["judge"].remedy

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
+from rich.box import HORIZONTALS
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -101,11 +102,13 @@ def _table(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Table:
         caption="held out: first answers that pass; right: that end with the task's number; "
         "template: how much answers to different tasks share",
         show_lines=True,
+        box=HORIZONTALS,  # no side lines: headings stay whole on 80 columns
+        padding=0,
     )
     table.add_column("persona", overflow="fold")
-    table.add_column("method")
+    table.add_column("method", overflow="fold")
     for heading in ("converged", "sessions", "held out", "right", "template", "KL to start"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=heading != "KL to start")
     table.add_column("failed")
     for one in found:
         cells = (

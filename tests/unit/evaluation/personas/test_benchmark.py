@@ -67,9 +67,9 @@ def served() -> Iterator[FakeGateway]:
     loop.close()
 
 
-def run_it(plan: Plan, output: Path) -> tuple[Json, str]:
+def run_it(plan: Plan, output: Path, width: int = 200) -> tuple[Json, str]:
     file = io.StringIO()
-    found = run_benchmark(plan, output, console=Console(file=file, width=200))
+    found = run_benchmark(plan, output, console=Console(file=file, width=width))
     return found, file.getvalue()
 
 
@@ -94,6 +94,13 @@ def test_a_run_ends_with_table_figure_and_one_json_line(
     assert Path(found["figure"]).read_bytes().startswith(b"\x89PNG")
     (record,) = read_runs(tmp_path / "out")
     assert record.settings["benchmark"]["sessions"] == 3
+
+
+def test_headings_are_whole_on_a_terminal_of_eighty_columns(
+    served: FakeGateway, tmp_path: Path
+) -> None:
+    _, text = run_it(at(served), tmp_path, width=80)
+    assert {"converged", "sessions", "template", "failed"} <= set(text.split())
 
 
 def test_a_finished_run_is_not_made_again(served: FakeGateway, tmp_path: Path) -> None:
