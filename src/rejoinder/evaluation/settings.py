@@ -48,8 +48,8 @@ class DemoSettings:
     are cut, and whether one is depends on chance more than on what the model has learnt."""
     measure_at_once: int = 16
     batch_size: int = 32
-    """Of 32 answers some six displease at the start. With 16 a step has too few to tell the habit from chance:
-    its direction is mostly noise, and on some seeds answers drift in length."""
+    """Of 32 answers some six displease at the start. With 16 a step has too few to tell the habit
+    from chance: its direction is mostly noise, and on some seeds answers drift in length."""
     learning_rate: float = 4e-5
     """It falls in a line, so that the last updates settle what was learnt."""
     warmup_steps: int = 3

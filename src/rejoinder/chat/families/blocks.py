@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import JsonCall
 from rejoinder.chat.families.lexer import Lexeme
-from rejoinder.chat.families.tagged import Reading
+from rejoinder.chat.families.tagged import Block, Reading
 from rejoinder.types import Json
 
 FRAME = " \t\r\n},"
@@ -60,6 +60,47 @@ class JsonBlock:
             self._out.end()
             if self.awaits is None and not self.held.strip(FRAME):
                 self._call.held = self._rest = ""
+
+
+class EitherBlock:
+    """A block of one of two forms: its first text that is no white space says which."""
+
+    def __init__(self, first: Block, second: Block, is_first: Callable[[Lexeme], bool]) -> None:
+        self._first = first
+        self._second = second
+        self._is_first = is_first
+        self._chosen: Block | None = None
+
+    @property
+    def _form(self) -> Block:
+        return self._chosen or self._first
+
+    @property
+    def held(self) -> str:
+        """See ``Block``."""
+        return self._form.held
+
+    @property
+    def begun(self) -> bool:
+        """See ``Block``."""
+        return self._form.begun
+
+    @property
+    def awaits(self) -> str | None:
+        """See ``Block``."""
+        return self._form.awaits
+
+    def feed(self, lexeme: Lexeme) -> Reading:
+        """See ``Block``."""
+        if self._chosen is None and lexeme.text.strip():
+            self._chosen = self._first if self._is_first(lexeme) else self._second
+        if self._chosen is None:
+            self._second.feed(lexeme)  # white space may belong to either
+        return self._form.feed(lexeme)
+
+    def close(self) -> None:
+        """See ``Block``."""
+        self._form.close()
 
 
 class CallList:

@@ -11,7 +11,7 @@ import secrets
 import string
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CallList
+from rejoinder.chat.families.blocks import CallList, EitherBlock
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import Balanced
 from rejoinder.chat.families.lexer import Lexeme
@@ -40,46 +40,15 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
     """Return the parser of one answer."""
 
     def open_block(marker: str) -> Block | None:
-        return _Calls(out) if tools and marker == CALLS else None
+        if not tools or marker != CALLS:
+            return None
+        return EitherBlock(
+            CallList(out, CALLS, ",", brackets=True),
+            _NamedCall(out),
+            lambda lexeme: not lexeme.marker and lexeme.text.lstrip().startswith("["),
+        )
 
     return TaggedParser(out, RULES, open_block, thinking=thinking)
-
-
-class _Calls:
-    """A block whose first character says which of the two forms it has."""
-
-    awaits: str | None = None
-
-    def __init__(self, out: EventWriter) -> None:
-        self._list = CallList(out, CALLS, ",", brackets=True)
-        self._named = _NamedCall(out)
-        self._inner: Block | None = None
-
-    @property
-    def _form(self) -> Block:
-        return self._inner or self._list
-
-    @property
-    def held(self) -> str:
-        """See ``Block``."""
-        return self._form.held
-
-    @property
-    def begun(self) -> bool:
-        """See ``Block``."""
-        return self._form.begun
-
-    def feed(self, lexeme: Lexeme) -> Reading:
-        """See ``Block``."""
-        if self._inner is None and (said := lexeme.text.lstrip()):
-            self._inner = self._list if said[0] == "[" and not lexeme.marker else self._named
-        if self._inner is None:
-            self._named.feed(lexeme)  # white space may belong to either
-        return self._form.feed(lexeme)
-
-    def close(self) -> None:
-        """See ``Block``."""
-        self._form.close()
 
 
 class _NamedCall:

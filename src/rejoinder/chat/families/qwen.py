@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from rejoinder.chat.families.blocks import (
     CollectedBlock,
+    EitherBlock,
     JsonBlock,
     ParameterTypes,
     WrittenCall,
     written_call,
 )
 from rejoinder.chat.families.events import EventWriter
-from rejoinder.chat.families.lexer import Lexeme
-from rejoinder.chat.families.tagged import Block, Reading, TaggedParser, TagRules
+from rejoinder.chat.families.tagged import Block, TaggedParser, TagRules
 from rejoinder.types import Json
 
 THOUGHTS = ("<think>", "</think>")
@@ -36,49 +36,15 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
     types = ParameterTypes(tools)
 
     def open_block(marker: str) -> Block | None:
-        return _ToolCall(out, types) if tools and marker == CALL[0] else None
+        if not tools or marker != CALL[0]:
+            return None
+        return EitherBlock(
+            JsonBlock(out, *CALL),
+            CollectedBlock(out, *CALL, read_function, types),
+            lambda lexeme: lexeme.marker or not lexeme.text.lstrip().startswith("<"),
+        )
 
     return TaggedParser(out, RULES, open_block, thinking=thinking)
-
-
-class _ToolCall:
-    """A block whose first character says which of the two forms it has."""
-
-    def __init__(self, out: EventWriter, types: ParameterTypes) -> None:
-        self._json = JsonBlock(out, *CALL)
-        self._written = CollectedBlock(out, *CALL, read_function, types)
-        self._inner: Block | None = None
-
-    @property
-    def _form(self) -> Block:
-        return self._inner or self._json
-
-    @property
-    def held(self) -> str:
-        """See ``Block``."""
-        return self._form.held
-
-    @property
-    def begun(self) -> bool:
-        """See ``Block``."""
-        return self._form.begun
-
-    @property
-    def awaits(self) -> str | None:
-        """See ``Block``."""
-        return self._form.awaits
-
-    def feed(self, lexeme: Lexeme) -> Reading:
-        """See ``Block``."""
-        if self._inner is None and (said := lexeme.text.lstrip()):
-            self._inner = self._written if said[0] == "<" and not lexeme.marker else self._json
-        if self._inner is None:
-            self._written.feed(lexeme)  # white space may belong to either
-        return self._form.feed(lexeme)
-
-    def close(self) -> None:
-        """See ``Block``."""
-        self._form.close()
 
 
 def read_function(text: str) -> WrittenCall | None:

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rejoinder.evaluation.pack.stacked import StackedModel, penalty, positions_of, visible
+from rejoinder.evaluation.pack.stacked import (
+    StackedModel,
+    left_padded,
+    penalty,
+    positions_of,
+    visible,
+)
 
 _BLOCK = 256
 _MOST_IDS = 131_072
@@ -109,11 +115,7 @@ class _Run:
     ) -> None:
         device, count = model.device, len(requests)
         self._model, self._rows, self._longest, self._limit = model, rows, longest, limit
-        prompts = torch.zeros(count, longest, dtype=torch.long)
-        mask = torch.zeros(count, longest, dtype=torch.bool)
-        for row, request in enumerate(requests):
-            prompts[row, longest - len(request.prompt) :] = torch.tensor(request.prompt)
-            mask[row, longest - len(request.prompt) :] = True
+        prompts, mask = left_padded([request.prompt for request in requests])
         self._prompts, self._mask = prompts.to(device), mask.to(device)
         self._temperature = torch.tensor([[one.temperature] for one in requests], device=device)
         self._last = torch.tensor([one.max_tokens for one in requests], device=device)
@@ -151,20 +153,13 @@ class _Run:
         x = model.embed(prompts)
         factors = model.rotary(positions_of(mask))
         seen = visible(mask)
-        group = model.heads // model.kv_heads
         for number in range(model.layers):
             layer = model.layer(number)
             queries, keys, values = model.project(x, factors, count, layer)
             for cache, new in ((self._keys, keys), (self._values, values)):
                 own = cache[number].view(model.seats, self._rows, *cache.shape[2:])
                 own[:, rows, :, :longest] = new.reshape(model.seats, count, *new.shape[1:])
-            attended = functional.scaled_dot_product_attention(
-                queries,
-                keys.repeat_interleave(group, 1),
-                values.repeat_interleave(group, 1),
-                attn_mask=seen,
-            )
-            x = model.finish(x, model.join(attended), layer)
+            x = model.finish(x, model.attend(queries, keys, values, seen), layer)
         return model.last_norm(x.view(model.seats, count, longest, x.shape[-1])[:, :, -1])
 
     def sample(self) -> bool:

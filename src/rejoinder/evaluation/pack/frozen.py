@@ -18,7 +18,7 @@ from rejoinder.engine.base import (
 )
 from rejoinder.engine.limits import check_score, unknown_version
 from rejoinder.errors import InvalidRequest
-from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
+from rejoinder.evaluation.pack.stacked import StackedModel, left_padded, padded_groups
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import BASE_VERSION
 
@@ -101,12 +101,8 @@ class FrozenEngine:
 
     @torch.inference_mode()
     def _score(self, requests: list[ScoreRequest]) -> list[ScoreResult]:
-        longest = max(len(request.ids) for request in requests)
-        ids = torch.zeros(1, len(requests), longest, dtype=torch.long)
-        mask = torch.zeros(1, len(requests), longest, dtype=torch.bool)
-        for row, request in enumerate(requests):
-            ids[0, row, longest - len(request.ids) :] = torch.tensor(request.ids)
-            mask[0, row, longest - len(request.ids) :] = True
+        ids, mask = (one[None] for one in left_padded([request.ids for request in requests]))
+        longest = ids.shape[-1]
         device = self._model.device
         hidden = self._model.hidden(ids.to(device), mask.to(device))[0]
         return [

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
-from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
+from rejoinder.evaluation.pack.stacked import StackedModel, left_padded, padded_groups
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
@@ -129,26 +129,25 @@ class PackedTrainer:
     def _pack(self, turns: list[list[SignalledTurn]]) -> _Batch:
         seats, rows = len(turns), max(map(len, turns))
         longest = max(row_length(turn) for own in turns for turn in own)
-        ids = torch.zeros(seats, rows, longest, dtype=torch.long)
-        mask = torch.zeros(seats, rows, longest, dtype=torch.bool)
+        known: list[list[int]] = []
         places: list[list[int]] = []
         targets: list[list[int]] = []
         temperature: list[list[float]] = []
-        for seat, own in enumerate(turns):
+        for own in turns:
             at, ahead, heat = list[int](), list[int](), list[float]()
             for row, turn in enumerate(own):
-                known = turn.prompt_ids + turn.answer_ids[:-1]
-                ids[seat, row, longest - len(known) :] = torch.tensor(known)
-                mask[seat, row, longest - len(known) :] = True
+                known.append(turn.prompt_ids + turn.answer_ids[:-1])
                 first = (row + 1) * longest - len(turn.answer_ids)
                 learns = torch.from_numpy(turn.signal.mask).nonzero()[:, 0].tolist()
                 at += [first + token for token in learns]
                 ahead += [turn.answer_ids[token] for token in learns]
                 heat += [turn.temperature] * len(learns)
+            known += [[]] * (rows - len(own))
             places.append(at)
             targets.append(ahead)
             temperature.append(heat)
         device = self._model.device
+        ids, mask = (one.view(seats, rows, longest) for one in left_padded(known))
         return _Batch(
             ids.to(device),
             mask.to(device),

@@ -138,6 +138,10 @@ class StackedModel:
         *layer: Tensor,
     ) -> Tensor:
         queries, keys, values = self.project(x, factors, rows, list(layer))
+        return self.finish(x, self.attend(queries, keys, values, seen), list(layer))
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+        """Return what whole rows attend to, [S, B * T, heads * D]; see ``project``, ``visible``."""
         group = self.heads // self.kv_heads
         attended = functional.scaled_dot_product_attention(
             queries,
@@ -145,10 +149,6 @@ class StackedModel:
             values.repeat_interleave(group, 1),
             attn_mask=seen,
         )
-        return self.finish(x, self.join(attended), list(layer))
-
-    def join(self, attended: Tensor) -> Tensor:
-        """Return [S * B, heads, T, D] as [S, B * T, heads * D]."""
         return attended.transpose(1, 2).reshape(self.seats, -1, self.heads * self.head_dim)
 
     def _split(self, x: Tensor, weight: Tensor, rows: int, heads: int) -> Tensor:
@@ -175,6 +175,14 @@ def padded_groups(lengths: Sequence[int], budget: int) -> list[list[int]]:
         else:
             groups.append([index])
     return groups
+
+
+def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Return ids [N, T] of rows padded on the left, and which are no padding [N, T] bool."""
+    longest = max(map(len, rows))
+    ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, torch.arange(longest) >= longest - lengths[:, None]
 
 
 def positions_of(mask: Tensor) -> Tensor:
