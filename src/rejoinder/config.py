@@ -321,9 +321,9 @@ class TeacherConfig(Section):
     weights: TeacherWeights = "frozen"
     """The policy's start weights, those in training, or a running average of these."""
     decay: float = Field(0.95, gt=0, lt=1)
-    """Share of the average that each optimizer step keeps, for ``ema``. The default, usual where a
-    model distils itself (SDPO), averages about the last 20 steps; with 0.999, usual in vision, the
-    start weights still count 0.9 after a hundred."""
+    """Share of the average that each optimizer step keeps, for ``ema``. The default averages about
+    the last 20 steps, as an open recipe of self-distillation (SDPO) does; with 0.999, usual in
+    vision, the start weights still count 0.9 after a hundred. Not tuned here."""
     choice: HintChoice = "overlap"
     """Which of several hints teaches. ``overlap``: the one under which the teacher's most likely
     tokens are the student's most often; ``token_overlap`` decides that for each token anew."""
