@@ -89,11 +89,11 @@ class HintRenderer:
 def with_hint(messages: Sequence[Message], hint: str) -> tuple[Message, ...]:
     """Return the conversation as it would have been, had the wish been known.
 
-    The hint stands, in quotation marks, at the end of the last message if a user wrote that; else,
-    so that the evidence of tools stays before it, in a message of its own.
+    The hint stands at the end of the last message if a user wrote that; else, so that the evidence
+    of tools stays before it, in a message of its own. It stands there as the person would have said
+    it: small models answer an instruction that is quoted or announced with words about it.
     """
-    text = f'Please heed this wish: "{hint.replace(chr(34), chr(39))}"'
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
-        return (*messages, Message("user", text))
-    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{text}"))
+        return (*messages, Message("user", hint))
+    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{hint}"))
