@@ -22,7 +22,7 @@ _LIMITS = re.compile(
     r"\s+(?:down\s+)?to\b",
     re.IGNORECASE,
 )
-_PIECE = r"(?:sentence|paragraph|line|word)s?"
+_PIECE = r"(?:sentences?|paragraphs?|lines?|words)"
 _FORM = re.compile(
     r"^(?:answer|reply|respond|i want|i would like|i need|give me|write|use|make it|send me)\s+"
     r"(?:back\s+)?(?:in\s+|with\s+)?(?:just\s+|only\s+|simply\s+)*"

@@ -49,7 +49,7 @@ async def test_the_extractive_judge_takes_out_the_control_tokens_of_the_policy(s
     await judge.check()
     said = "<|endoftext|>Please write in whole sentences.<|endoftext|>"
     hinting = await judge.hints([user("q")], assistant("a"), [user(said)])
-    assert hinting.hints == ("Please write in whole sentences.",)
+    assert hinting.hints == ("Write in whole sentences.",)
 
 
 @pytest.mark.parametrize(
