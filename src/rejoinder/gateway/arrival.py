@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
-from rejoinder.chat.messages import BadMessages, normalise
-from rejoinder.config import GatewayConfig
-from rejoinder.errors import ContextLengthExceeded
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.body import LARGEST_SEED, ChatBody, parse_body, sampling
 from rejoinder.gateway.capture import AnswerCapture
-from rejoinder.gateway.errors import ApiError, from_messages
+from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
+from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
+from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.sampling import choose_sampling, planned_fate, seeded
 from rejoinder.gateway.service import Service
 from rejoinder.journal.base import NextState, OpenTurn
-from rejoinder.types import Fate, Sampling, Scope, TurnType, new_id
+from rejoinder.types import Sampling, Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144
 """Bodies up to here are decoded on the loop (a millisecond)."""
@@ -35,7 +34,7 @@ READ_INLINE_BYTES = 262_144
 class Job:
     """A request whose turns are open."""
 
-    body: ChatBody
+    request: TurnRequest
     identity: Identity
     target: Target
     history: History
@@ -44,16 +43,19 @@ class Job:
     """[n] per answer; they differ in their seeds."""
     session_id: str
     completion_id: str
-    created: int
     answers: list[AnswerCapture]
     """[n]"""
+    writer: Writer
+    """Of the response."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
     """The end of the answers has been handed to the journal."""
 
 
-async def accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
+async def accept(
+    service: Service, dialect: Dialect, headers: Headers, data: bytes, caller: Caller
+) -> Job:
     """Check a request, find its place among earlier turns and queue its rows.
 
     Raises:
@@ -62,117 +64,95 @@ async def accept(service: Service, headers: Headers, data: bytes, caller: Caller
             hold the version.
     """
     try:
-        return await _accept(service, headers, data, caller)
+        reading, history = await read_request(service, dialect, data)
+        return await _accept(service, dialect, headers, reading, history, caller)
     except RecursionError as error:  # whichever part of the program could not follow
         raise ApiError(400, "invalid_value", "the body is nested too deeply") from error
 
 
-async def _accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
-    body, without_effect, history = await _read(service, data)
-    for field in without_effect:
-        service.metrics.ignored.labels(field).inc()
-    identity = read_identity(headers, body, history.messages, service.config.gateway)
-    target = service.models.resolve(body.model)
+async def _accept(
+    service: Service,
+    dialect: Dialect,
+    headers: Headers,
+    reading: Reading,
+    history: History,
+    caller: Caller,
+) -> Job:
+    request = reading.request
+    identity = read_identity(headers, request, service.config.gateway)
+    target = service.models.resolve(request.model)
     service.check_engine()
     await service.check_version(target)
-    scope = Scope(caller.tenant, caller.key, body.user or "")
+    scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
         prompt_ids = await service.prompts.ids(
-            history.messages,
-            body.shown_tools,
-            body.chat_template_kwargs,
-            service.context_length,
+            request.messages, request.tools, request.template_options, service.context_length
         )
         room = service.context_length - len(prompt_ids)
         chosen = choose_sampling(
-            service.config.gateway, body, identity.turn_type, room, service.vocab_size
+            service.config.gateway, request, identity.turn_type, room, service.vocab_size
         )
-        choices = (body.n or 1) if room > 0 else 1  # where none can be sampled one row says so
+        choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
         link = await service.linker.link(history, scope, identity)
+        session_id = link.session_id or new_id()
+        completion_id = dialect.id_prefix + new_id()
+        answers = [
+            AnswerCapture(
+                new_id(), choice, service.family.reader(prompt_ids, request.tools, chosen.stop)
+            )
+            for choice in range(choices)
+        ]
+        opened = Opened(
+            completion_id=completion_id,
+            created=int(time.time()),
+            model=request.model or target.policy,
+            session_id=session_id,
+            prompt_tokens=len(prompt_ids),
+            answers=answers,
+        )
         job = Job(
-            body=body,
+            request=request,
             identity=identity,
             target=target,
             history=history,
             prompt_ids=prompt_ids,
-            samplings=[_seeded(chosen, choice) for choice in range(choices)],
-            session_id=link.session_id or new_id(),
-            completion_id=f"chatcmpl-{new_id()}",
-            created=int(time.time()),
-            answers=[
-                AnswerCapture(
-                    new_id(),
-                    choice,
-                    service.family.reader(prompt_ids, body.shown_tools, chosen.stop),
-                )
-                for choice in range(choices)
-            ],
+            samplings=[seeded(chosen, choice) for choice in range(choices)],
+            session_id=session_id,
+            completion_id=completion_id,
+            answers=answers,
+            writer=reading.writer(opened),
         )
         _record(service, job, scope, link)
     return job
 
 
-async def _read(service: Service, data: bytes) -> tuple[ChatBody, list[str], History]:
-    if len(data) <= READ_INLINE_BYTES:
-        return _decode(data, service.context_length)
-    return await asyncio.get_running_loop().run_in_executor(
-        service.renders, _decode, data, service.context_length
-    )
+async def read_request(service: Service, dialect: Dialect, data: bytes) -> tuple[Reading, History]:
+    """Read a body and make the chains of its messages; count the fields without effect.
 
-
-def _decode(data: bytes, context_length: int) -> tuple[ChatBody, list[str], History]:
-    """Return a body, its fields without effect, and its messages with their chains made."""
-    body, without_effect = parse_body(data)
-    if len(body.messages) > context_length:  # each message is a token at the very least
-        raise ContextLengthExceeded(
-            f"{len(body.messages)} messages cannot fit this model's context of {context_length} "
-            "tokens: send fewer"
-        )
-    try:
-        history = History(normalise(body.messages))
-    except BadMessages as error:
-        raise from_messages(error) from error
-    _ = history.chains
-    return body, without_effect, history
-
-
-def choose_sampling(
-    config: GatewayConfig, body: ChatBody, turn_type: TurnType, room: int, vocab_size: int
-) -> Sampling:
-    """Return how answers are sampled.
-
-    One rule for their length: what the client asks for (``max_completion_tokens`` before
-    ``max_tokens``, else the default), and never more than the context has room for.
+    Raises:
+        ApiError: the body cannot be read.
+        ContextLengthExceeded: it has more messages than the context has tokens.
     """
-    asked = body.max_completion_tokens or body.max_tokens or config.default_max_tokens
-    chosen = sampling(body, max(1, min(asked, room)), vocab_size)
-    if turn_type is TurnType.MAIN and config.main_temperature is not None:
-        return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
-    return chosen
+    most = service.context_length
+    if len(data) <= READ_INLINE_BYTES:
+        reading, history = _decode(dialect, data, most)
+    else:
+        loop = asyncio.get_running_loop()
+        reading, history = await loop.run_in_executor(service.renders, _decode, dialect, data, most)
+    for field in reading.ignored:
+        service.metrics.ignored.labels(field).inc()
+    return reading, history
 
 
-def planned_fate(config: GatewayConfig, chosen: Sampling, turn_type: TurnType) -> Fate | None:
-    """Return why a turn will be served only, if that is known before it is answered."""
-    if turn_type is TurnType.SIDE:
-        return Fate.SIDE
-    if config.train_truncated_sampling:  # these are allowed; what else stands against it?
-        chosen = replace(
-            chosen, top_p=1.0, top_k=0, min_p=0.0, frequency_penalty=0.0, presence_penalty=0.0
-        )
-    return Fate.SAMPLING_NOT_TRAINABLE if chosen.not_trainable_because() else None
-
-
-def _seeded(chosen: Sampling, choice: int) -> Sampling:
-    """Give each answer its own seed; equal seeds would give equal answers."""
-    if not choice or chosen.seed is None:
-        return chosen
-    seed = chosen.seed + choice
-    return replace(chosen, seed=seed if seed < LARGEST_SEED else seed - LARGEST_SEED)
+def _decode(dialect: Dialect, data: bytes, most: int) -> tuple[Reading, History]:
+    reading = dialect.read(data, most)
+    history = History(reading.request.messages)
+    _ = history.chains
+    return reading, history
 
 
 def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
-    body, identity = job.body, job.identity
-    tools = body.shown_tools
+    identity, tools = job.identity, job.request.tools
     # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
     fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)

@@ -20,7 +20,7 @@ from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
-from rejoinder.gateway.wire import TokenTexts
+from rejoinder.gateway.token_texts import TokenTexts
 from rejoinder.models.tokenizer import ModelTokenizer
 
 PROBE_S = 5.0

@@ -1,0 +1,12 @@
+"""The dialects that a gateway speaks."""
+
+from __future__ import annotations
+
+from rejoinder.gateway.dialects.base import Dialect
+from rejoinder.gateway.dialects.chat import ChatCompletions
+from rejoinder.gateway.token_texts import TokenTexts
+
+
+def dialects(texts: TokenTexts) -> tuple[Dialect, ...]:
+    """Return all of them. The first one's form is also that of errors on other paths."""
+    return (ChatCompletions(texts),)
