@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
+from rejoinder.gateway.earlier import go_on
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
@@ -24,10 +27,22 @@ from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import choose_sampling, planned_fate, seeded
 from rejoinder.gateway.service import Service
 from rejoinder.journal.base import NextState, OpenTurn
-from rejoinder.types import Sampling, Scope, TurnType, new_id
+from rejoinder.types import Message, Sampling, Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144
 """Bodies up to here are decoded on the loop (a millisecond)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is answered. All but legacy completions have one."""
+
+    history: History
+    ids: list[int]
+    answers: list[AnswerCapture]
+    """[n]"""
+    samplings: list[Sampling]
+    """[n] per answer; they differ in their seeds."""
 
 
 @dataclass(slots=True)
@@ -37,20 +52,29 @@ class Job:
     request: TurnRequest
     identity: Identity
     target: Target
-    history: History
-    prompt_ids: list[int]
-    samplings: list[Sampling]
-    """[n] per answer; they differ in their seeds."""
+    prompts: list[Prompt]
     session_id: str
     completion_id: str
     answers: list[AnswerCapture]
-    """[n]"""
+    """[prompts x n] to all prompts."""
     writer: Writer
     """Of the response."""
+    writer_follows: bool
+    """See ``Reading.follows``."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
     """The end of the answers has been handed to the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request with its whole conversation."""
+
+    reading: Reading
+    history: History
+    continues: str | None = None
+    """The turn whose answer it says it goes on from."""
 
 
 async def accept(
@@ -64,8 +88,12 @@ async def accept(
             hold the version.
     """
     try:
-        reading, history = await read_request(service, dialect, data)
-        return await _accept(service, dialect, headers, reading, history, caller)
+        asked = _Asked(*await read_request(service, dialect, data))
+        if asked.reading.request.continues is not None:
+            whole = await go_on(service, asked.reading.request, caller)
+            reading = replace(asked.reading, request=whole.request)
+            asked = _Asked(reading, whole.history, whole.turn_id)
+        return await _accept(service, dialect, headers, asked, caller)
     except RecursionError as error:  # whichever part of the program could not follow
         raise ApiError(400, "invalid_value", "the body is nested too deeply") from error
 
@@ -74,56 +102,97 @@ async def _accept(
     service: Service,
     dialect: Dialect,
     headers: Headers,
-    reading: Reading,
-    history: History,
+    asked: _Asked,
     caller: Caller,
 ) -> Job:
-    request = reading.request
+    request = asked.reading.request
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
-        prompt_ids = await service.prompts.ids(
-            request.messages, request.tools, request.template_options, service.context_length
-        )
-        room = service.context_length - len(prompt_ids)
-        chosen = choose_sampling(
-            service.config.gateway, request, identity.turn_type, room, service.vocab_size
-        )
-        choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
-        link = await service.linker.link(history, scope, identity)
-        session_id = link.session_id or new_id()
-        completion_id = dialect.id_prefix + new_id()
-        answers = [
-            AnswerCapture(
-                new_id(), choice, service.family.reader(prompt_ids, request.tools, chosen.stop)
-            )
-            for choice in range(choices)
+        prompts = await _prompts(service, request, identity, asked.history)
+        links = [
+            await service.linker.link(prompt.history, scope, identity, asked.continues)
+            for prompt in prompts
         ]
+        session_id = links[0].session_id or new_id()
+        completion_id = dialect.id_prefix + new_id()
+        answers = [answer for prompt in prompts for answer in prompt.answers]
         opened = Opened(
             completion_id=completion_id,
             created=int(time.time()),
             model=request.model or target.policy,
             session_id=session_id,
-            prompt_tokens=len(prompt_ids),
+            prompt_tokens=sum(len(prompt.ids) for prompt in prompts),
             answers=answers,
+            sampling=prompts[0].samplings[0],
         )
         job = Job(
             request=request,
             identity=identity,
             target=target,
-            history=history,
-            prompt_ids=prompt_ids,
-            samplings=[seeded(chosen, choice) for choice in range(choices)],
+            prompts=prompts,
             session_id=session_id,
             completion_id=completion_id,
             answers=answers,
-            writer=reading.writer(opened),
+            writer=asked.reading.writer(opened),
+            writer_follows=asked.reading.follows,
         )
-        _record(service, job, scope, link)
+        for prompt, link in zip(prompts, links, strict=True):
+            _record(service, job, prompt, scope, link)
     return job
+
+
+async def _prompts(
+    service: Service, request: TurnRequest, identity: Identity, history: History
+) -> list[Prompt]:
+    """Return what is to be answered, with room for the answers."""
+    if not request.prompts:
+        ids = await service.prompts.ids(
+            request.messages, request.tools, request.template_options, service.context_length
+        )
+        asked = [(history, ids)]
+    else:
+        asked = [await _raw_prompt(service, prompt) for prompt in request.prompts]
+    room = service.context_length - max(len(ids) for _, ids in asked)
+    chosen = choose_sampling(
+        service.config.gateway, request, identity.turn_type, room, service.vocab_size
+    )
+    choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
+    return [
+        Prompt(
+            history=said,
+            ids=ids,
+            answers=[
+                AnswerCapture(
+                    new_id(), at * choices + choice, _reader(service, request, ids, chosen.stop)
+                )
+                for choice in range(choices)
+            ],
+            samplings=[seeded(chosen, choice) for choice in range(choices)],
+        )
+        for at, (said, ids) in enumerate(asked)
+    ]
+
+
+def _reader(
+    service: Service, request: TurnRequest, ids: list[int], stop: Sequence[str]
+) -> AnswerReader:
+    if request.prompts:
+        return service.family.plain_reader(stop)
+    return service.family.reader(ids, request.tools, stop)
+
+
+async def _raw_prompt(service: Service, prompt: str | tuple[int, ...]) -> tuple[History, list[int]]:
+    """Return a prompt that no template renders; its turn has it as one message of a user."""
+    ids = await service.prompts.raw_ids(prompt, service.context_length)
+    if isinstance(prompt, str):
+        text = prompt
+    else:
+        text = service.tokenizer.decode(ids, skip_special_tokens=False)
+    return History((Message("user", text),)), ids
 
 
 async def read_request(service: Service, dialect: Dialect, data: bytes) -> tuple[Reading, History]:
@@ -151,13 +220,13 @@ def _decode(dialect: Dialect, data: bytes, most: int) -> tuple[Reading, History]
     return reading, history
 
 
-def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
+def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: LinkDecision) -> None:
     identity, tools = job.identity, job.request.tools
     # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
-    fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
+    fate = planned_fate(service.config.gateway, prompt.samplings[0], identity.turn_type)
     now = time.time()
-    for answer, chosen in zip(job.answers, job.samplings, strict=True):
+    for answer, chosen in zip(prompt.answers, prompt.samplings, strict=True):
         service.recorder.open(
             OpenTurn(
                 turn_id=answer.turn_id,
@@ -172,10 +241,10 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
                 choice=answer.choice,
                 created_at=now,
                 owner=service.owner,
-                messages=job.history.messages,
+                messages=prompt.history.messages,
                 tools=tools_text,
-                prompt_ids=job.prompt_ids,
-                request_chain=job.history.request_chain,
+                prompt_ids=prompt.ids,
+                request_chain=prompt.history.request_chain,
                 sampling=chosen,
                 fate=fate,
                 trace=identity.trace,
@@ -188,7 +257,7 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
         )
     if identity.turn_type is not TurnType.MAIN:
         return  # a client's own housekeeping says nothing about an answer
-    first = job.answers[0].turn_id
+    first = prompt.answers[0].turn_id
     if link.parent_id is not None and link.next_state:
         digest = History(link.next_state).request_chain
         service.recorder.next_state(NextState(link.parent_id, first, link.next_state, digest))
