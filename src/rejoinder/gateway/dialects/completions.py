@@ -44,12 +44,13 @@ class Completions:
                 "prompt",
             )
         ignored = without_effect(raw, CompletionsBody, ())
-        return Reading(request, ignored, partial(self._writer, body))
+        return Reading(request, ignored, partial(self._writer, body, len(request.prompts)))
 
-    def _writer(self, body: CompletionsBody, opened: Opened) -> CompletionWriter:
+    def _writer(self, body: CompletionsBody, prompts: int, opened: Opened) -> CompletionWriter:
         return CompletionWriter(
             opened,
             self._texts,
+            prompts=prompts,
             with_logprobs=body.logprobs is not None,
             with_usage=bool(body.stream_options and body.stream_options.include_usage),
         )

@@ -50,9 +50,16 @@ class CompletionWriter:
     """See ``Writer``. A stream's events have the form of whole bodies."""
 
     def __init__(
-        self, opened: Opened, texts: TokenTexts, *, with_logprobs: bool, with_usage: bool
+        self,
+        opened: Opened,
+        texts: TokenTexts,
+        *,
+        prompts: int,
+        with_logprobs: bool,
+        with_usage: bool,
     ) -> None:
         self._opened = opened
+        self._prompts = prompts
         self._with_usage = with_usage
         self._fingerprint = ""
         self._logprobs = [Logprobs(texts) if with_logprobs else None for _ in opened.answers]
@@ -81,7 +88,7 @@ class CompletionWriter:
             for answer in self._opened.answers
         ]
         if self._with_usage:
-            events.append(self._event([], {"usage": usage(self._opened)}))
+            events.append(self._event([], {"usage": self._usage()}))
         return b"".join(events) + DONE
 
     def failed(self, error: ApiError) -> bytes:
@@ -91,10 +98,13 @@ class CompletionWriter:
     def whole(self, fingerprint: str, *, recorded: bool) -> bytes:
         """See ``Writer.whole``."""
         self._fingerprint = fingerprint
-        more: Json = {"usage": usage(self._opened), "session_id": self._opened.session_id}
+        more: Json = {"usage": self._usage(), "session_id": self._opened.session_id}
         if not recorded:
             more["recorded"] = False
         return orjson.dumps(self._body([self._whole(one) for one in self._opened.answers], more))
+
+    def _usage(self) -> Json:
+        return usage(self._opened, self._prompts)
 
     def _whole(self, answer: AnswerCapture) -> Json:
         writer = self._logprobs[answer.choice]

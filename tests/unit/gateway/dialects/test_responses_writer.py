@@ -185,7 +185,8 @@ def test_the_object_says_what_was_asked_and_how_it_was_sampled(told):
         "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": tools,
         "top_logprobs": 0, "top_p": 1.0, "truncation": "disabled",
         "usage": {
-            "input_tokens": 5, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "input_tokens": 5,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 3},
             "total_tokens": 14,
         },
