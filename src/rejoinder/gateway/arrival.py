@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +30,9 @@ from rejoinder.types import Sampling, Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144
 """Bodies up to here are decoded on the loop (a millisecond)."""
+_BETAS = (b"anthropic-beta", b"openai-beta")
+"""Headers that ask for what is not finished at the API's own server; tolerated and counted."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -64,8 +69,9 @@ async def accept(
             hold the version.
     """
     try:
-        reading, history = await read_request(service, dialect, data)
-        return await _accept(service, dialect, headers, reading, history, caller)
+        most = service.context_length
+        read = await in_thread_if_long(service, data, lambda: _read(dialect, data, most))
+        return await _accept(service, dialect, headers, *read, caller)
     except RecursionError as error:  # whichever part of the program could not follow
         raise ApiError(400, "invalid_value", "the body is nested too deeply") from error
 
@@ -79,6 +85,7 @@ async def _accept(
     caller: Caller,
 ) -> Job:
     request = reading.request
+    _count_ignored(service, headers, reading)
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
@@ -126,25 +133,23 @@ async def _accept(
     return job
 
 
-async def read_request(service: Service, dialect: Dialect, data: bytes) -> tuple[Reading, History]:
-    """Read a body and make the chains of its messages; count the fields without effect.
-
-    Raises:
-        ApiError: the body cannot be read.
-        ContextLengthExceeded: it has more messages than the context has tokens.
-    """
-    most = service.context_length
-    if len(data) <= READ_INLINE_BYTES:
-        reading, history = _decode(dialect, data, most)
-    else:
-        loop = asyncio.get_running_loop()
-        reading, history = await loop.run_in_executor(service.renders, _decode, dialect, data, most)
+def _count_ignored(service: Service, headers: Headers, reading: Reading) -> None:
     for field in reading.ignored:
         service.metrics.ignored.labels(field).inc()
-    return reading, history
+    for header in _BETAS:
+        if header in headers:
+            service.metrics.ignored.labels(header.decode()).inc()
 
 
-def _decode(dialect: Dialect, data: bytes, most: int) -> tuple[Reading, History]:
+async def in_thread_if_long(service: Service, data: bytes, read: Callable[[], T]) -> T:
+    """Call what reads a body, off the event loop where the body is long."""
+    if len(data) <= READ_INLINE_BYTES:
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(service.renders, read)
+
+
+def _read(dialect: Dialect, data: bytes, most: int) -> tuple[Reading, History]:
+    """Return what a body says, and its messages with their chains made."""
     reading = dialect.read(data, most)
     history = History(reading.request.messages)
     _ = history.chains
