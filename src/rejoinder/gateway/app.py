@@ -20,9 +20,10 @@ from rejoinder.engine.base import Engine
 from rejoinder.errors import JournalError
 from rejoinder.gateway import heartbeat
 from rejoinder.gateway.auth import KeyRing, load_keys
-from rejoinder.gateway.describing import describe_dialects
-from rejoinder.gateway.dialects.base import Dialect
-from rejoinder.gateway.dialects.registry import dialects
+from rejoinder.gateway.counting import Counts
+from rejoinder.gateway.describing import describe_forms
+from rejoinder.gateway.dialects.base import Form
+from rejoinder.gateway.dialects.registry import countings, dialects
 from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.feedback import feedback_routes
@@ -124,8 +125,10 @@ def create_app(
             heartbeat.report(service, "stopped")
             service.close()
 
-    spoken = dialects(service.token_texts)
+    spoken, counted = dialects(service.token_texts), countings()
+    forms: tuple[Form, ...] = (*spoken, *counted)
     endpoints: dict[str, Endpoint] = {one.path: Turns(service, one) for one in spoken}
+    endpoints |= {one.path: Counts(service, one) for one in counted}
     app = Gateway(endpoints, title="Rejoinder", version=rejoinder.__version__, lifespan=lifespan)
     app.state.service = service
     for path, endpoint in endpoints.items():
@@ -133,8 +136,8 @@ def create_app(
     app.include_router(health_routes(service))
     app.include_router(feedback_routes(service))
     app.include_router(kept_routes(service))
-    _add_error_handlers(app, service, {one.path: one for one in spoken})
-    describe_dialects(app, spoken)
+    _add_error_handlers(app, service, {form.path: form for form in forms})
+    describe_forms(app, forms)
     return app
 
 
@@ -144,12 +147,12 @@ def _report_end(task: asyncio.Task[None]) -> None:
         log.critical("a background task has ended", exc_info=error)
 
 
-def _add_error_handlers(app: FastAPI, service: Service, spoken: Mapping[str, Dialect]) -> None:
+def _add_error_handlers(app: FastAPI, service: Service, forms: Mapping[str, Form]) -> None:
     def respond(request: Request, error: ApiError) -> Response:
         service.metrics.errors.labels(str(error.status), error.code).inc()
         service.recorder.count("rejected", error.code)
-        dialect = spoken.get(request.url.path)
-        status, body = dialect.refusal(error) if dialect else (error.status, error.body())
+        form = forms.get(request.url.path)
+        status, body = form.refusal(error) if form else (error.status, error.body())
         return Response(body, status, error.headers(), media_type="application/json")
 
     async def refused(request: Request, error: Exception) -> Response:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
-from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
+from rejoinder.gateway.asking import Prompt, make_prompts
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
@@ -24,25 +25,16 @@ from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
 from rejoinder.gateway.request import TurnRequest
-from rejoinder.gateway.sampling import choose_sampling, planned_fate, seeded
+from rejoinder.gateway.sampling import planned_fate
 from rejoinder.gateway.service import Service
 from rejoinder.journal.base import NextState, OpenTurn
-from rejoinder.types import Message, Sampling, Scope, TurnType, new_id
+from rejoinder.types import Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144
 """Bodies up to here are decoded on the loop (a millisecond)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What is answered. All but legacy completions have one."""
-
-    history: History
-    ids: list[int]
-    answers: list[AnswerCapture]
-    """[n]"""
-    samplings: list[Sampling]
-    """[n] per answer; they differ in their seeds."""
+_BETAS = (b"anthropic-beta", b"openai-beta")
+"""Headers that ask for what is not finished at the API's own server; tolerated and counted."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -88,7 +80,8 @@ async def accept(
             hold the version.
     """
     try:
-        asked = _Asked(*await read_request(service, dialect, data))
+        most = service.context_length
+        asked = await in_thread_if_long(service, data, lambda: _read(dialect, data, most))
         if asked.reading.request.continues is not None:
             whole = await go_on(service, asked.reading.request, caller)
             reading = replace(asked.reading, request=whole.request)
@@ -106,13 +99,14 @@ async def _accept(
     caller: Caller,
 ) -> Job:
     request = asked.reading.request
+    _count_ignored(service, headers, asked.reading)
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
-        prompts = await _prompts(service, request, identity, asked.history)
+        prompts = await make_prompts(service, request, identity, asked.history)
         links = [
             await service.linker.link(prompt.history, scope, identity, asked.continues)
             for prompt in prompts
@@ -145,79 +139,27 @@ async def _accept(
     return job
 
 
-async def _prompts(
-    service: Service, request: TurnRequest, identity: Identity, history: History
-) -> list[Prompt]:
-    """Return what is to be answered, with room for the answers."""
-    if not request.prompts:
-        ids = await service.prompts.ids(
-            request.messages, request.tools, request.template_options, service.context_length
-        )
-        asked = [(history, ids)]
-    else:
-        asked = [await _raw_prompt(service, prompt) for prompt in request.prompts]
-    room = service.context_length - max(len(ids) for _, ids in asked)
-    chosen = choose_sampling(
-        service.config.gateway, request, identity.turn_type, room, service.vocab_size
-    )
-    choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
-    return [
-        Prompt(
-            history=said,
-            ids=ids,
-            answers=[
-                AnswerCapture(
-                    new_id(), at * choices + choice, _reader(service, request, ids, chosen.stop)
-                )
-                for choice in range(choices)
-            ],
-            samplings=[seeded(chosen, choice) for choice in range(choices)],
-        )
-        for at, (said, ids) in enumerate(asked)
-    ]
-
-
-def _reader(
-    service: Service, request: TurnRequest, ids: list[int], stop: Sequence[str]
-) -> AnswerReader:
-    if request.prompts:
-        return service.family.plain_reader(stop)
-    return service.family.reader(ids, request.tools, stop)
-
-
-async def _raw_prompt(service: Service, prompt: str | tuple[int, ...]) -> tuple[History, list[int]]:
-    """Return a prompt that no template renders; its turn has it as one message of a user."""
-    ids = await service.prompts.raw_ids(prompt, service.context_length)
-    if isinstance(prompt, str):
-        text = prompt
-    else:
-        text = service.tokenizer.decode(ids, skip_special_tokens=False)
-    return History((Message("user", text),)), ids
-
-
-async def read_request(service: Service, dialect: Dialect, data: bytes) -> tuple[Reading, History]:
-    """Read a body and make the chains of its messages; count the fields without effect.
-
-    Raises:
-        ApiError: the body cannot be read.
-        ContextLengthExceeded: it has more messages than the context has tokens.
-    """
-    most = service.context_length
-    if len(data) <= READ_INLINE_BYTES:
-        reading, history = _decode(dialect, data, most)
-    else:
-        loop = asyncio.get_running_loop()
-        reading, history = await loop.run_in_executor(service.renders, _decode, dialect, data, most)
+def _count_ignored(service: Service, headers: Headers, reading: Reading) -> None:
     for field in reading.ignored:
         service.metrics.ignored.labels(field).inc()
-    return reading, history
+    for header in _BETAS:
+        if header in headers:
+            service.metrics.ignored.labels(header.decode()).inc()
 
 
-def _decode(dialect: Dialect, data: bytes, most: int) -> tuple[Reading, History]:
+async def in_thread_if_long(service: Service, data: bytes, read: Callable[[], T]) -> T:
+    """Call what reads a body, off the event loop where the body is long."""
+    if len(data) <= READ_INLINE_BYTES:
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(service.renders, read)
+
+
+def _read(dialect: Dialect, data: bytes, most: int) -> _Asked:
+    """Return what a body says, with the chains of its messages made."""
     reading = dialect.read(data, most)
     history = History(reading.request.messages)
     _ = history.chains
-    return reading, history
+    return _Asked(reading, history)
 
 
 def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: LinkDecision) -> None:

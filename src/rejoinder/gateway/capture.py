@@ -59,6 +59,11 @@ class AnswerCapture:
         return self.finish_reason
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._reader.stop_string
+
+    @property
     def versions(self) -> Sequence[VersionRun]:
         """Which version sampled which tokens."""
         return self._runs
@@ -79,7 +84,7 @@ class AnswerCapture:
         self.client += client
         events = self._reader.feed(ids, last=chunk.finish_reason is not None)
         self.finish_reason = chunk.finish_reason
-        if self._reader.stopped:
+        if self._reader.stop_string is not None:
             # Engines without stop strings would go on; the answer ends here in any case.
             self.finish_reason = FinishReason.STOP
         for event in events:

@@ -8,33 +8,36 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 
-from rejoinder.gateway.dialects.base import Dialect
+from rejoinder.gateway.dialects.base import Form
 from rejoinder.types import Json
 
 
-def describe_dialects(app: FastAPI, spoken: Sequence[Dialect]) -> None:
-    """Add the paths of all dialects."""
+def describe_forms(app: FastAPI, forms: Sequence[Form]) -> None:
+    """Add the paths of all APIs."""
     described = app.openapi
 
     def openapi() -> Json:
         if app.openapi_schema is None:
             made: dict[str, Any] = described()
             bodies, components = msgspec.json.schema_components(
-                [dialect.body for dialect in spoken], ref_template="#/components/schemas/{name}"
+                [form.body for form in forms], ref_template="#/components/schemas/{name}"
             )
             made["components"]["schemas"].update(components)
-            for dialect, body in zip(spoken, bodies, strict=True):
-                made["paths"][dialect.path] = {"post": _operation(dialect, body)}
+            for form, body in zip(forms, bodies, strict=True):
+                made["paths"][form.path] = {"post": _operation(form, body)}
             app.openapi_schema = made
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _operation(dialect: Dialect, body: Json) -> Json:
+def _operation(form: Form, body: Json) -> Json:
     return {
         "tags": ["turns"],
-        "summary": dialect.summary,
+        "summary": form.summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"200": {"description": "An answer, or events with `stream: true`"}},
+        "responses": {
+            "200": {"description": "As the API says; events with `stream: true`"},
+            "default": {"description": "A refusal in the API's own form"},
+        },
     }

@@ -1,4 +1,4 @@
-"""One path of one dialect, from the first byte of a request to a refusal in the dialect's form.
+"""One path of one API, from the first byte of a request to a refusal in that API's form.
 
 A plain ASGI application, for this is the hot path: the framework's layers cost more than a fifth of
 a request.
@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from rejoinder.errors import EngineError
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.dialects.base import Dialect
+from rejoinder.gateway.dialects.base import Form
 from rejoinder.gateway.errors import ApiError, from_engine, send_json
 from rejoinder.gateway.generation import ClientGone
 from rejoinder.gateway.identity import Headers
@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 class Endpoint(ABC):
     """Admits requests, reads their bodies and refuses them. One object serves a whole process."""
 
-    def __init__(self, service: Service, dialect: Dialect) -> None:
+    def __init__(self, service: Service, form: Form) -> None:
         self._service = service
-        self._dialect = dialect
+        self._form = form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -79,5 +79,5 @@ class Endpoint(ABC):
     async def _refuse(self, send: Send, error: ApiError) -> None:
         self._service.metrics.errors.labels(str(error.status), error.code).inc()
         self._service.recorder.count("rejected", error.code)
-        status, body = self._dialect.refusal(error)
+        status, body = self._form.refusal(error)
         await send_json(send, status, body, error.headers())

@@ -18,6 +18,7 @@ from rejoinder.errors import ContextLengthExceeded, EngineError, EngineTimeout, 
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import Piece
+from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError, from_engine
 from rejoinder.gateway.generation import ClientGone, Generation
@@ -40,6 +41,10 @@ _STREAM_HEADERS = (
 
 class Turns(Endpoint):
     """Samples turns and answers with them."""
+
+    def __init__(self, service: Service, dialect: Dialect) -> None:
+        super().__init__(service, dialect)
+        self._dialect = dialect
 
     async def _answer(
         self,
@@ -168,15 +173,14 @@ class _Reply:
         # Nothing is sent before the engine has begun, so that its refusal keeps its status.
         burst = await self._generation.burst()
         fingerprint = self._fingerprint(burst[0][1].version)
-        events = [writer.begin(fingerprint)]
+        first = [(choice, self._take(choice, chunk)) for choice, chunk in burst]
+        data = writer.begin(fingerprint) + b"".join([writer.piece(*one) for one in first])
         await self._start(_STREAM_HEADERS, fingerprint)
         while burst:
-            events += [self._event(choice, chunk) for choice, chunk in burst]
-            data = b"".join(events)
             if data:
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            events.clear()
             burst = await self._generation.burst()
+            data = b"".join([writer.piece(choice, self._take(choice, it)) for choice, it in burst])
         # A client may take the finish reason for the end, so it too waits until all is durable.
         data = writer.end(recorded=await self._settle(fingerprint))
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
@@ -185,11 +189,12 @@ class _Reply:
         """Send one JSON body at the end."""
         job = self._job
         version = 0
-        take = self._event if job.writer_follows else self._take
         while burst := await self._generation.burst():
             version = burst[0][1].version
             for choice, chunk in burst:
-                take(choice, chunk)
+                piece = self._take(choice, chunk)
+                if job.writer_follows:
+                    job.writer.piece(choice, piece)
         if job.answers[0].versions:
             version = job.answers[0].versions[0].version
         fingerprint = self._fingerprint(version)
@@ -197,9 +202,6 @@ class _Reply:
         length = (b"content-length", b"%d" % len(body))
         await self._start(((b"content-type", b"application/json"), length), fingerprint)
         await self._send({"type": "http.response.body", "body": body})
-
-    def _event(self, choice: int, chunk: TokenChunk) -> bytes:
-        return self._job.writer.piece(choice, self._take(choice, chunk))
 
     def _take(self, choice: int, chunk: TokenChunk) -> Piece:
         answer = self._job.answers[choice]

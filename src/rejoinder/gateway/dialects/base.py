@@ -77,17 +77,12 @@ class Reading:
     """The writer gets the pieces of a response that is not streamed, too: it needs their order."""
 
 
-class Dialect(Protocol):
-    """One API. Holds no request."""
+class Form(Protocol):
+    """What all paths of one API have in common. Holds no request."""
 
     @property
     def path(self) -> str:
         """Where it is served, below the gateway's root."""
-        ...
-
-    @property
-    def id_prefix(self) -> str:
-        """How the ids of its responses begin."""
         ...
 
     @property
@@ -98,6 +93,19 @@ class Dialect(Protocol):
     @property
     def summary(self) -> str:
         """What it does, for the API description."""
+        ...
+
+    def refusal(self, error: ApiError) -> tuple[int, bytes]:
+        """Return the status and the JSON body of a refusal in this API's form."""
+        ...
+
+
+class Dialect(Form, Protocol):
+    """One API for turns."""
+
+    @property
+    def id_prefix(self) -> str:
+        """How the ids of its responses begin."""
         ...
 
     def read(self, data: bytes, most: int) -> Reading:
@@ -113,6 +121,14 @@ class Dialect(Protocol):
         """
         ...
 
-    def refusal(self, error: ApiError) -> tuple[int, bytes]:
-        """Return the status and the JSON body of a refusal in this API's form."""
+
+class Counting(Form, Protocol):
+    """One API for counting the tokens of a prompt. Makes no turn."""
+
+    def read(self, data: bytes, most: int) -> TurnRequest:
+        """Read a request's body, as ``Dialect.read`` does."""
+        ...
+
+    def counted(self, tokens: int) -> bytes:
+        """Return the JSON body of the response."""
         ...

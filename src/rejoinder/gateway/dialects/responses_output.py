@@ -62,11 +62,12 @@ class _Item:
         """Return the item as it stands."""
         made: Json = {"id": self.id, "type": self.kind, "status": self.status}
         if self.call is not None:
-            made |= {"call_id": self.call.id, "name": self.call.name, "arguments": self.text}
-            return made
+            called = {"call_id": self.call.id, "name": self.call.name}
+            return {**made, **called, "arguments": self.text}
         made["content"] = [self.part()] if self.texts or self.status != "in_progress" else []
-        made |= {"role": "assistant"} if self.kind == "message" else {"summary": []}
-        return made
+        if self.kind == "message":
+            return {**made, "role": "assistant"}
+        return {**made, "summary": []}
 
 
 class Output:
