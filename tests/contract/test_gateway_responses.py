@@ -356,11 +356,36 @@ async def test_a_journal_that_cannot_be_read_refuses_a_named_response(gateway, m
             raise OSError("disk gone")
 
         monkeypatch.setattr(g.journal, "read_earlier", broken)
+        monkeypatch.setattr(g.journal, "read_response", broken)
         with pytest.raises(openai.InternalServerError) as caught:
             await client.responses.create(
                 model="default", input="Hi", previous_response_id="resp_1"
             )
         assert caught.value.code == "journal_unavailable"
+        with pytest.raises(openai.InternalServerError):
+            await client.responses.retrieve("resp_1")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "field",
+    ["metadata", "tools", "tool_choice", "max_output_tokens"],
+)
+async def test_what_is_only_given_back_may_be_deep_and_large(gateway, stream, field):
+    deep: Any = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    value = {
+        "metadata": {"deep": deep, "large": 10**30},
+        "tools": [{"type": "function", "name": "f", "parameters": deep}],
+        "tool_choice": {"type": "function", "name": "f", "more": deep},
+        "max_output_tokens": 10**30,
+    }[field]
+    async with gateway() as g:
+        body = json.dumps({"input": "Hi", "stream": stream, field: value})
+        response = await g.client.post("/v1/responses", content=body)
+        assert response.status_code == 200
+        assert "Paris." in response.text
 
 
 async def test_the_description_of_the_api_has_the_paths(gateway):

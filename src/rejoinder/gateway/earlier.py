@@ -1,13 +1,16 @@
-"""Requests that name an earlier response instead of sending its conversation."""
+"""Stored responses: read for requests that name one instead of sending its conversation."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 
 from rejoinder.chat.history import History
+from rejoinder.errors import EngineError
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.json_body import check_count
@@ -16,6 +19,7 @@ from rejoinder.gateway.service import Service
 from rejoinder.types import Scope
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +40,31 @@ async def go_on(service: Service, request: TurnRequest, caller: Caller) -> Conti
             be read.
         ContextLengthExceeded: the whole has more messages than the context has tokens.
     """
-    return await asyncio.get_running_loop().run_in_executor(
-        service.reads, _go_on, service, request, Scope(caller.tenant, caller.key)
-    )
+    scope = Scope(caller.tenant, caller.key)
+    return await read_stored(service, lambda: _go_on(service, request, scope))
+
+
+async def read_stored(service: Service, read: Callable[[], T]) -> T:
+    """Call what reads the journal, off the event loop.
+
+    Raises:
+        ApiError: 503, the journal cannot be read; or what ``read`` raises, which may be one.
+        EngineError: as above.
+    """
+    try:
+        return await asyncio.get_running_loop().run_in_executor(service.reads, read)
+    except (ApiError, EngineError, RecursionError):
+        raise
+    except Exception as error:  # whatever a journal fails by
+        log.exception("a stored response could not be read")
+        service.note_error(f"journal: {error}")
+        text = f"the stored response could not be read: {error}"
+        raise ApiError(503, "journal_unavailable", text) from error
 
 
 def _go_on(service: Service, request: TurnRequest, scope: Scope) -> Continued:
     response_id = request.continues or ""
-    try:
-        earlier = service.journal.read_earlier(scope, response_id)
-    except Exception as error:  # whatever a journal fails by, the request cannot be understood
-        log.exception("an earlier response could not be read")
-        service.note_error(f"journal: {error}")
-        text = f"the earlier response could not be read: {error}"
-        raise ApiError(503, "journal_unavailable", text) from error
+    earlier = service.journal.read_earlier(scope, response_id)
     if earlier is None:
         raise ApiError(
             400,

@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from rejoinder.gateway.earlier import read_stored
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.service import Service
 from rejoinder.types import Scope
@@ -35,9 +36,7 @@ def kept_routes(service: Service) -> APIRouter:
         if request.query_params.get("stream") == "true":
             text = "a stored response is not streamed again: read it whole"
             raise ApiError(400, "unsupported_parameter", text, "stream")
-        body = await asyncio.get_running_loop().run_in_executor(
-            service.reads, service.journal.read_response, scope, response_id
-        )
+        body = await read_stored(service, lambda: service.journal.read_response(scope, response_id))
         if body is None:
             raise _unknown(response_id)
         return Response(body, media_type="application/json")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+
+import orjson
 
 from rejoinder.chat.messages import BadMessages
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
 from rejoinder.gateway.dialects.responses_input import read_input, shown_tools
-from rejoinder.gateway.dialects.responses_writer import ResponseWriter
+from rejoinder.gateway.dialects.responses_writer import ResponseWriter, echoed
 from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import TurnRequest
@@ -38,12 +41,14 @@ class Responses:
         return Reading(
             _request(body),
             without_effect(raw, ResponsesBody, IGNORED) + _more_included(body),
-            partial(self._writer, body),
+            partial(self._writer, body, echoed(body)),
             follows=True,
         )
 
-    def _writer(self, body: ResponsesBody, opened: Opened) -> ResponseWriter:
-        return ResponseWriter(opened, body, self._texts)
+    def _writer(
+        self, body: ResponsesBody, echo: Mapping[str, orjson.Fragment], opened: Opened
+    ) -> ResponseWriter:
+        return ResponseWriter(opened, body, echo, self._texts)
 
     def refusal(self, error: ApiError) -> tuple[int, bytes]:
         """See ``Dialect.refusal``."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
+import msgspec
 import orjson
 
 from rejoinder.gateway.capture import Piece
@@ -18,12 +20,36 @@ _CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """What this API calls a failure, by its status; the others are ``server_error``."""
 
 
+def echoed(body: ResponsesBody) -> dict[str, orjson.Fragment]:
+    """Return the fields that a response only gives back, written once for all its events.
+
+    Raises:
+        RecursionError: they are nested too deeply.
+    """
+    fields: Json = {
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": body.tools or [],
+    }
+    # Not by orjson, which knows neither large numbers nor deep nesting.
+    return {name: orjson.Fragment(msgspec.json.encode(value)) for name, value in fields.items()}
+
+
 class ResponseWriter:
     """See ``Writer``. A response has one answer."""
 
-    def __init__(self, opened: Opened, body: ResponsesBody, texts: TokenTexts) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        body: ResponsesBody,
+        echo: Mapping[str, orjson.Fragment],
+        texts: TokenTexts,
+    ) -> None:
+        """``echo``: what ``echoed`` has made of the body."""
         self._opened = opened
         self._body = body
+        self._echo = echo
         self._texts = texts
         self._fingerprint = ""
         self._number = 0
@@ -105,9 +131,7 @@ class ResponseWriter:
             "error": None,
             "incomplete_details": None,
             "instructions": body.instructions,
-            "max_output_tokens": body.max_output_tokens,
             "max_tool_calls": None,
-            "metadata": body.metadata or {},
             "model": opened.model,
             "output": self._output.items(),
             "parallel_tool_calls": True,
@@ -119,8 +143,6 @@ class ResponseWriter:
             "store": body.store is not False,
             "temperature": opened.sampling.temperature,
             "text": {"format": {"type": "text"}},
-            "tool_choice": body.tool_choice or "auto",
-            "tools": body.tools or [],
             "top_logprobs": body.top_logprobs or 0,
             "top_p": opened.sampling.top_p,
             "truncation": "disabled",
@@ -128,6 +150,7 @@ class ResponseWriter:
             "user": body.user,
             "session_id": opened.session_id,
             "system_fingerprint": self._fingerprint,
+            **self._echo,
         }
 
     def _usage(self) -> Json:

@@ -23,7 +23,7 @@ from rejoinder.engine.base import ClientLogprob
 from rejoinder.gateway.capture import AnswerCapture, Piece
 from rejoinder.gateway.dialects.base import Opened
 from rejoinder.gateway.dialects.responses_body import ResponsesBody
-from rejoinder.gateway.dialects.responses_writer import ResponseWriter
+from rejoinder.gateway.dialects.responses_writer import ResponseWriter, echoed
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.token_texts import TokenTexts
 from rejoinder.types import FinishReason, Sampling
@@ -48,7 +48,8 @@ class Told:
         opened = Opened(
             "resp_1", 7, "m", "s", 5, [self.answer], Sampling(max_tokens=9, temperature=0.5)
         )
-        self.writer = ResponseWriter(opened, ResponsesBody(input="Hi", **fields), texts)
+        body = ResponsesBody(input="Hi", **fields)
+        self.writer = ResponseWriter(opened, body, echoed(body), texts)
         self.data = b""
 
     def stream(self, pieces: list[Piece]) -> list[dict[str, Any]]:
