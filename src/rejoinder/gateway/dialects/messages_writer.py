@@ -138,8 +138,8 @@ class MessagesWriter:
         if message.content:
             content.append(_TEXT.block | {"text": message.content})
         for call in message.tool_calls:
-            used = {"id": call.id, "name": call.name, "input": tool_input(call.arguments)}
-            content.append(_CALL.block | used)
+            input_ = orjson.Fragment(tool_input(call.arguments))
+            content.append(_CALL.block | {"id": call.id, "name": call.name, "input": input_})
         body = self._message(content) | _stop(self._answer, self._max_tokens)
         body["session_id"] = self._opened.session_id
         if not recorded:

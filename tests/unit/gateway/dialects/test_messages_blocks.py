@@ -141,7 +141,7 @@ def test_a_conversation_has_the_same_history_in_both_dialects():
 )
 def test_arguments_come_back_as_they_went_out_for_linking(arguments):
     """Whatever a model wrote, its answer is recognised by what a client was given."""
-    given_out = json.loads(json.dumps(tool_input(arguments)))
+    given_out = json.loads(tool_input(arguments))
     back = read_messages(None, [bot(used(given_out)), user(result())])
     call = ToolCall("c1", "weather", arguments)
     sent = (Message("assistant", "", tool_calls=(call,)), back[1])
