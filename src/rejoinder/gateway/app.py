@@ -29,6 +29,7 @@ from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.feedback import feedback_routes
 from rejoinder.gateway.generation import ClientGone
 from rejoinder.gateway.health import health_routes, problems
+from rejoinder.gateway.kept import kept_routes
 from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.serving import Turns
@@ -134,6 +135,7 @@ def create_app(
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     app.include_router(health_routes(service))
     app.include_router(feedback_routes(service))
+    app.include_router(kept_routes(service))
     _add_error_handlers(app, service, {form.path: form for form in forms})
     describe_forms(app, forms)
     return app

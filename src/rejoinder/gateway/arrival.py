@@ -9,24 +9,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
 
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
+from rejoinder.gateway.asking import Prompt, make_prompts
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
+from rejoinder.gateway.earlier import go_on
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
 from rejoinder.gateway.request import TurnRequest
-from rejoinder.gateway.sampling import choose_sampling, planned_fate, seeded
+from rejoinder.gateway.sampling import planned_fate
 from rejoinder.gateway.service import Service
 from rejoinder.journal.base import NextState, OpenTurn
-from rejoinder.types import Sampling, Scope, TurnType, new_id
+from rejoinder.types import Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144
 """Bodies up to here are decoded on the loop (a millisecond)."""
@@ -42,20 +44,29 @@ class Job:
     request: TurnRequest
     identity: Identity
     target: Target
-    history: History
-    prompt_ids: list[int]
-    samplings: list[Sampling]
-    """[n] per answer; they differ in their seeds."""
+    prompts: list[Prompt]
     session_id: str
     completion_id: str
     answers: list[AnswerCapture]
-    """[n]"""
+    """[prompts x n] to all prompts."""
     writer: Writer
     """Of the response."""
+    writer_follows: bool
+    """See ``Reading.follows``."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
     """The end of the answers has been handed to the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request with its whole conversation."""
+
+    reading: Reading
+    history: History
+    continues: str | None = None
+    """The turn whose answer it says it goes on from."""
 
 
 async def accept(
@@ -70,8 +81,12 @@ async def accept(
     """
     try:
         most = service.context_length
-        read = await in_thread_if_long(service, data, lambda: _read(dialect, data, most))
-        return await _accept(service, dialect, headers, *read, caller)
+        asked = await in_thread_if_long(service, data, lambda: _read(dialect, data, most))
+        if asked.reading.request.continues is not None:
+            whole = await go_on(service, asked.reading.request, caller)
+            reading = replace(asked.reading, request=whole.request)
+            asked = _Asked(reading, whole.history, whole.turn_id)
+        return await _accept(service, dialect, headers, asked, caller)
     except RecursionError as error:  # whichever part of the program could not follow
         raise ApiError(400, "invalid_value", "the body is nested too deeply") from error
 
@@ -80,56 +95,47 @@ async def _accept(
     service: Service,
     dialect: Dialect,
     headers: Headers,
-    reading: Reading,
-    history: History,
+    asked: _Asked,
     caller: Caller,
 ) -> Job:
-    request = reading.request
-    _count_ignored(service, headers, reading)
+    request = asked.reading.request
+    _count_ignored(service, headers, asked.reading)
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
-        prompt_ids = await service.prompts.ids(
-            request.messages, request.tools, request.template_options, service.context_length
-        )
-        room = service.context_length - len(prompt_ids)
-        chosen = choose_sampling(
-            service.config.gateway, request, identity.turn_type, room, service.vocab_size
-        )
-        choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
-        link = await service.linker.link(history, scope, identity)
-        session_id = link.session_id or new_id()
-        completion_id = dialect.id_prefix + new_id()
-        answers = [
-            AnswerCapture(
-                new_id(), choice, service.family.reader(prompt_ids, request.tools, chosen.stop)
-            )
-            for choice in range(choices)
+        prompts = await make_prompts(service, request, identity, asked.history)
+        links = [
+            await service.linker.link(prompt.history, scope, identity, asked.continues)
+            for prompt in prompts
         ]
+        session_id = links[0].session_id or new_id()
+        completion_id = dialect.id_prefix + new_id()
+        answers = [answer for prompt in prompts for answer in prompt.answers]
         opened = Opened(
             completion_id=completion_id,
             created=int(time.time()),
             model=request.model or target.policy,
             session_id=session_id,
-            prompt_tokens=len(prompt_ids),
+            prompt_tokens=sum(len(prompt.ids) for prompt in prompts),
             answers=answers,
+            sampling=prompts[0].samplings[0],
         )
         job = Job(
             request=request,
             identity=identity,
             target=target,
-            history=history,
-            prompt_ids=prompt_ids,
-            samplings=[seeded(chosen, choice) for choice in range(choices)],
+            prompts=prompts,
             session_id=session_id,
             completion_id=completion_id,
             answers=answers,
-            writer=reading.writer(opened),
+            writer=asked.reading.writer(opened),
+            writer_follows=asked.reading.follows,
         )
-        _record(service, job, scope, link)
+        for prompt, link in zip(prompts, links, strict=True):
+            _record(service, job, prompt, scope, link)
     return job
 
 
@@ -148,21 +154,21 @@ async def in_thread_if_long(service: Service, data: bytes, read: Callable[[], T]
     return await asyncio.get_running_loop().run_in_executor(service.renders, read)
 
 
-def _read(dialect: Dialect, data: bytes, most: int) -> tuple[Reading, History]:
-    """Return what a body says, and its messages with their chains made."""
+def _read(dialect: Dialect, data: bytes, most: int) -> _Asked:
+    """Return what a body says, with the chains of its messages made."""
     reading = dialect.read(data, most)
     history = History(reading.request.messages)
     _ = history.chains
-    return reading, history
+    return _Asked(reading, history)
 
 
-def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
+def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: LinkDecision) -> None:
     identity, tools = job.identity, job.request.tools
     # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
-    fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
+    fate = planned_fate(service.config.gateway, prompt.samplings[0], identity.turn_type)
     now = time.time()
-    for answer, chosen in zip(job.answers, job.samplings, strict=True):
+    for answer, chosen in zip(prompt.answers, prompt.samplings, strict=True):
         service.recorder.open(
             OpenTurn(
                 turn_id=answer.turn_id,
@@ -177,10 +183,10 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
                 choice=answer.choice,
                 created_at=now,
                 owner=service.owner,
-                messages=job.history.messages,
+                messages=prompt.history.messages,
                 tools=tools_text,
-                prompt_ids=job.prompt_ids,
-                request_chain=job.history.request_chain,
+                prompt_ids=prompt.ids,
+                request_chain=prompt.history.request_chain,
                 sampling=chosen,
                 fate=fate,
                 trace=identity.trace,
@@ -193,7 +199,7 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
         )
     if identity.turn_type is not TurnType.MAIN:
         return  # a client's own housekeeping says nothing about an answer
-    first = job.answers[0].turn_id
+    first = prompt.answers[0].turn_id
     if link.parent_id is not None and link.next_state:
         digest = History(link.next_state).request_chain
         service.recorder.next_state(NextState(link.parent_id, first, link.next_state, digest))

@@ -129,7 +129,7 @@ def _turn_type(
     opening = _side_opening(request.messages, config.side_openings)
     if opening is not None:
         return TurnType.SIDE, f"opening {opening!r}"
-    return TurnType.MAIN, "default"
+    return request.usual_type, "default"
 
 
 def _side_opening(messages: Sequence[Message], openings: tuple[str, ...]) -> str | None:

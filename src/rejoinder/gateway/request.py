@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rejoinder.types import Json, Message
+from rejoinder.types import Json, Message, TurnType
 
 MAX_CHOICES = 32
 MAX_STOPS = 16
@@ -20,12 +20,20 @@ class TurnRequest:
     """One request. A dialect has checked types and ranges and filled in its API's defaults."""
 
     messages: tuple[Message, ...]
-    """Normalised, system text among them."""
+    """Normalised, system text among them. Empty where there are ``prompts``."""
+    prompts: Sequence[str | tuple[int, ...]] = ()
+    """Texts or token ids that are gone on from as they are: no template renders them."""
+    continues: str | None = None
+    """Id of the kept response whose conversation comes before the messages."""
+    own_messages: int = 0
+    """Leading messages that hold for this request alone, and stay behind when one goes on."""
+    keep: bool = False
+    """The client may ask for the response again, or go on from it, by its id."""
     model: str | None = None
     """None: the policy."""
     stream: bool = False
     choices: int = 1
-    """Answers wanted; each is a turn."""
+    """Answers wanted to each prompt; each is a turn."""
     tools: Sequence[Json] = ()
     """Those that the prompt names, in the form of chat completions, which chat templates know."""
     template_options: Json | None = None
@@ -49,6 +57,8 @@ class TurnRequest:
     """Separates people who share a key; never names a session."""
     session_id: str | None = None
     turn_type: str | None = None
+    usual_type: TurnType = TurnType.MAIN
+    """What turns of this API are where nothing else says."""
     session_done: bool = False
     metadata: Mapping[str, object] = field(default_factory=dict)
     prompt_cache_key: str | None = None

@@ -24,6 +24,7 @@ from rejoinder.gateway.errors import ApiError, from_engine
 from rejoinder.gateway.generation import ClientGone, Generation
 from rejoinder.gateway.identity import Headers
 from rejoinder.gateway.service import Service
+from rejoinder.journal.base import KeptResponse
 from rejoinder.types import Fate
 
 log = structlog.get_logger(__name__)
@@ -116,9 +117,10 @@ class Turns(Endpoint):
 
     async def _sample(self, job: Job, arrived: float, receive: Receive, send: Send) -> None:
         service = self._service
-        if len(job.prompt_ids) >= service.context_length:
+        longest = max(len(prompt.ids) for prompt in job.prompts)
+        if longest >= service.context_length:
             raise ContextLengthExceeded(
-                f"the messages have {len(job.prompt_ids)} tokens; this model's context of "
+                f"the prompt has {longest} tokens; this model's context of "
                 f"{service.context_length} tokens must also hold the answer: shorten the messages"
             )
         config = service.config.gateway
@@ -133,8 +135,8 @@ class Turns(Endpoint):
 
     def _measure(self, job: Job) -> None:
         tokens = self._service.metrics.tokens
-        tokens.labels("prompt").inc(len(job.prompt_ids))
-        tokens.labels("cached").inc(job.answers[0].cached_tokens)
+        tokens.labels("prompt").inc(sum(len(prompt.ids) for prompt in job.prompts))
+        tokens.labels("cached").inc(sum(p.answers[0].cached_tokens for p in job.prompts))
         tokens.labels("completion").inc(sum(len(answer.ids) for answer in job.answers))
         if job.answers[0].first_token_s is not None:
             self._service.metrics.first_token_seconds.observe(job.answers[0].first_token_s)
@@ -144,14 +146,15 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
     return [
         GenerateRequest(
             request_id=answer.turn_id,
-            prompt_ids=job.prompt_ids,
+            prompt_ids=prompt.ids,
             sampling=sampling,
             policy=job.target.policy,
             version=job.target.version,
             top_logprobs=job.request.top_logprobs,
             deadline_s=limit_s,
         )
-        for answer, sampling in zip(job.answers, job.samplings, strict=True)
+        for prompt in job.prompts
+        for answer, sampling in zip(prompt.answers, prompt.samplings, strict=True)
     ]
 
 
@@ -179,7 +182,7 @@ class _Reply:
             burst = await self._generation.burst()
             data = b"".join([writer.piece(choice, self._take(choice, it)) for choice, it in burst])
         # A client may take the finish reason for the end, so it too waits until all is durable.
-        data = writer.end(recorded=await self._settle())
+        data = writer.end(recorded=await self._settle(fingerprint))
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self) -> None:
@@ -189,11 +192,13 @@ class _Reply:
         while burst := await self._generation.burst():
             version = burst[0][1].version
             for choice, chunk in burst:
-                self._take(choice, chunk)
+                piece = self._take(choice, chunk)
+                if job.writer_follows:
+                    job.writer.piece(choice, piece)
         if job.answers[0].versions:
             version = job.answers[0].versions[0].version
         fingerprint = self._fingerprint(version)
-        body = job.writer.whole(fingerprint, recorded=await self._settle())
+        body = job.writer.whole(fingerprint, recorded=await self._settle(fingerprint))
         length = (b"content-length", b"%d" % len(body))
         await self._start(((b"content-type", b"application/json"), length), fingerprint)
         await self._send({"type": "http.response.body", "body": body})
@@ -205,11 +210,19 @@ class _Reply:
             self._generation.stop(choice)
         return piece
 
-    async def _settle(self) -> bool:
+    async def _settle(self, fingerprint: str) -> bool:
         """Make the answers durable; returns whether that is certain."""
         job = self._job
+        kept = None
+        if job.request.keep:
+            body = job.writer.whole(fingerprint, recorded=True)
+            kept = KeptResponse(body, job.request.own_messages)
         job.settled = True
-        finished = [answer.finished(job.history) for answer in job.answers]
+        finished = [
+            answer.finished(prompt.history, kept)
+            for prompt in job.prompts
+            for answer in prompt.answers
+        ]
         return await self._service.recorder.finish(finished)
 
     def _fingerprint(self, version: int) -> str:

@@ -114,6 +114,10 @@ class ChatFamily:
         parser = self._form.make_parser(out, tools or (), thinking=self._thinks(prompt_ids))
         return _ParsingReader(MarkerLexer(self._texts, markers, stop), parser, out)
 
+    def plain_reader(self, stop: Sequence[str]) -> AnswerReader:
+        """Begin an answer of which all text is content: its prompt is no conversation."""
+        return _PlainReader(self._texts, stop)
+
     def _thinks(self, prompt_ids: Sequence[int]) -> bool:
         opening = self._form.thoughts_open
         if opening is None:

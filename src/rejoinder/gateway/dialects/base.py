@@ -17,6 +17,7 @@ import msgspec
 from rejoinder.gateway.capture import AnswerCapture, Piece
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
+from rejoinder.types import Sampling
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -32,8 +33,11 @@ class Opened:
     """As the client named it; the policy where it named none."""
     session_id: str
     prompt_tokens: int
+    """Of all prompts together."""
     answers: Sequence[AnswerCapture]
-    """[n] they fill while the response is written."""
+    """[prompts x n] they fill while the response is written."""
+    sampling: Sampling
+    """How the answers are sampled, which need not be what was asked for."""
 
 
 class Writer(Protocol):
@@ -56,7 +60,7 @@ class Writer(Protocol):
         ...
 
     def whole(self, fingerprint: str, *, recorded: bool) -> bytes:
-        """Return the JSON body of a response that is not streamed."""
+        """Return the JSON body of a response that is not streamed, or that is to be kept."""
         ...
 
 
@@ -69,6 +73,8 @@ class Reading:
     """Names of fields without effect, for counting; see ``json_body.without_effect``."""
     writer: Callable[[Opened], Writer]
     """Makes the writer of this request's response."""
+    follows: bool = False
+    """The writer gets the pieces of a response that is not streamed, too: it needs their order."""
 
 
 class Form(Protocol):

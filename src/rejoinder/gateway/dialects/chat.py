@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 from rejoinder.chat.messages import BadMessages, normalise
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.chat_body import IGNORED, ChatBody
 from rejoinder.gateway.dialects.chat_writer import ChatWriter
+from rejoinder.gateway.dialects.fields import biases, stops
 from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.token_texts import TokenTexts
-
-_TOKEN_ID = re.compile(r"[0-9]{1,9}")
 
 
 class ChatCompletions:
@@ -71,7 +69,6 @@ def _request(body: ChatBody) -> TurnRequest:
         messages = normalise(body.messages)
     except BadMessages as error:
         raise from_messages(error) from error
-    stop = body.stop
     return TurnRequest(
         messages=messages,
         model=body.model,
@@ -85,10 +82,10 @@ def _request(body: ChatBody) -> TurnRequest:
         top_k=max(body.top_k or 0, 0),
         min_p=body.min_p or 0.0,
         seed=body.seed,
-        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+        stop=stops(body.stop),
         frequency_penalty=body.frequency_penalty or 0.0,
         presence_penalty=body.presence_penalty or 0.0,
-        logit_bias={_token_id(key): bias for key, bias in (body.logit_bias or {}).items()},
+        logit_bias=biases(body.logit_bias),
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         user=body.user or "",
         session_id=body.session_id,
@@ -97,10 +94,3 @@ def _request(body: ChatBody) -> TurnRequest:
         metadata=body.metadata or {},
         prompt_cache_key=body.prompt_cache_key,
     )
-
-
-def _token_id(key: str) -> int:
-    if not _TOKEN_ID.fullmatch(key):
-        text = "the keys of logit_bias must be token ids"
-        raise ApiError(400, "invalid_value", text, "logit_bias")
-    return int(key)

@@ -25,16 +25,20 @@ from rejoinder.types import Json, Message, ToolCall
 DONE = b"data: [DONE]\n\n"
 
 
-def usage(opened: Opened) -> Json:
+def usage(opened: Opened, prompts: int = 1) -> Json:
     """Return the ``usage`` object: every sampled token counts, end tokens too."""
     completion = sum(len(answer.ids) for answer in opened.answers)
+    cached = [answer.cached_tokens for answer in opened.answers]
+    choices = len(cached) // prompts
     return {
         "prompt_tokens": opened.prompt_tokens,
         "completion_tokens": completion,
         "total_tokens": opened.prompt_tokens + completion,
         "prompt_tokens_details": {
-            # Later answers of one request always find the prompt that the first one left.
-            "cached_tokens": min((answer.cached_tokens for answer in opened.answers), default=0)
+            # Later answers to one prompt always find what the first one left.
+            "cached_tokens": sum(
+                min(cached[at : at + choices]) for at in range(0, len(cached), choices)
+            )
         },
     }
 

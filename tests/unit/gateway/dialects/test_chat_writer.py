@@ -15,6 +15,7 @@ from rejoinder.gateway.capture import AnswerCapture, Piece
 from rejoinder.gateway.dialects.base import Opened
 from rejoinder.gateway.dialects.chat_writer import ChatWriter
 from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.types import Sampling
 
 HEAD = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
@@ -27,7 +28,7 @@ TAIL = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 def writer(tiny_tokenizer) -> ChatWriter:
     answer = AnswerCapture("t", 0, reader=None)  # type: ignore[arg-type]
     made = ChatWriter(
-        Opened("c", 1, "m", "s", 5, [answer]),
+        Opened("c", 1, "m", "s", 5, [answer], Sampling(max_tokens=9)),
         TokenTexts(tiny_tokenizer.tokenizer),
         with_logprobs=False,
         with_usage=False,

@@ -18,7 +18,7 @@ from rejoinder.gateway.capture import AnswerCapture, Piece
 from rejoinder.gateway.dialects.base import Opened
 from rejoinder.gateway.dialects.messages_writer import MessagesWriter
 from rejoinder.gateway.errors import ApiError
-from rejoinder.types import FinishReason
+from rejoinder.types import FinishReason, Sampling
 
 CALL = [
     CallBegun(0, "call_1", "f"),
@@ -48,7 +48,9 @@ def written(
 ) -> tuple[MessagesWriter, Piece]:
     answer = AnswerCapture("t", 0, Scripted(events, stop_string))
     piece = answer.feed(TokenChunk([1, 2, 3], [-1.0] * 3, 0, None, finish, cached_tokens=4))
-    writer = MessagesWriter(Opened("msg_1", 1, "m", "s", 9, [answer]), max_tokens)
+    writer = MessagesWriter(
+        Opened("msg_1", 1, "m", "s", 9, [answer], Sampling(max_tokens=9)), max_tokens
+    )
     return writer, piece
 
 
