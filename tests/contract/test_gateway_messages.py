@@ -277,3 +277,25 @@ async def test_answers_can_be_scored_by_their_id(gateway):
         said = await answer(g, HELLO)
         score = {"completion_id": said["id"], "score": 1}
         assert (await g.client.post("/v1/feedback", json=score)).json()["outcome"] == "accepted"
+
+
+async def test_arguments_that_no_client_could_decode_are_no_fault_of_the_gateway(tools_gateway):
+    async with tools_gateway() as g:
+        for written in ('{"n": 1e999, "m": 99999999999999999999}', '{"a": "\\ud83d"}', "{oops"):
+            g.engine.say(f'<tool_call>{{"name": "weather", "arguments": {written}}}</tool_call>')
+            said = await answer(g, user("?"), tools=[TOOL])
+            assert said["content"], written
+
+
+@pytest.mark.parametrize("levels", [200, 5000])
+async def test_deeply_nested_input_is_answered_or_refused(gateway, levels):
+    async with gateway() as g:
+        g.engine.context_length = 100_000
+        await g.service.probe_engine()
+        nested = b'{"a":' * levels + b"1" + b"}" * levels
+        body = (
+            b'{"max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use",'
+            b'"id":"c","name":"f","input":' + nested + b'}]},{"role":"user","content":"Hi"}]}'
+        )
+        response = await g.client.post("/v1/messages", content=body)
+        assert response.status_code in (200, 400), response.text

@@ -19,8 +19,6 @@ from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.types import Sampling
 
-Headers = Sequence[tuple[bytes, bytes]]
-
 
 @dataclass(frozen=True, slots=True)
 class Opened:

@@ -41,7 +41,7 @@ class Messages:
         raw = parse_object(data)
         body = convert(raw, MessagesBody)
         ignored = without_effect(raw, MessagesBody, IGNORED)
-        return Reading(_request(body, most), ignored, partial(_writer, body))
+        return Reading(_request(body, most), ignored, partial(_writer, body), follows=True)
 
     def refusal(self, error: ApiError) -> tuple[int, bytes]:
         """See ``Dialect.refusal``."""

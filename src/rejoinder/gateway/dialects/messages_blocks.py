@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import orjson
+
 from rejoinder.chat.messages import BadMessages
 from rejoinder.types import Json, Message, ToolCall
 
@@ -166,15 +168,19 @@ def _arguments(given: object) -> str:
     return json.dumps({} if given is None else given, ensure_ascii=False)
 
 
-def tool_input(arguments: str) -> Json:
-    """Return the object that a call's arguments write; see ``INVALID_JSON``."""
+def tool_input(arguments: str) -> bytes:
+    """Return the JSON object that a call's arguments write, as written; see ``INVALID_JSON``."""
     if not arguments.strip():
-        return {}
+        return b"{}"
     try:
-        value = json.loads(arguments)
+        written = isinstance(json.loads(arguments, parse_constant=_refuse), dict)
     except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {INVALID_JSON: arguments}
+        written = False
+    return arguments.encode() if written else orjson.dumps({INVALID_JSON: arguments})
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _joined(first: Message, second: Message) -> Message:

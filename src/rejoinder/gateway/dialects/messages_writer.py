@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -38,26 +38,39 @@ class _Kind:
     """What its first event shows."""
     delta: bytes
     """The beginning of each delta; its text follows."""
+    field: str
+    """Where a whole block has its text."""
 
 
-_TEXT = _Kind({"type": "text", "text": ""}, b'{"type":"text_delta","text":')
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A content block that has begun."""
+
+    kind: _Kind
+    more: Json
+    """What its kind alone does not say."""
+    texts: list[str] = field(default_factory=list)
+
+
+_TEXT = _Kind({"type": "text", "text": ""}, b'{"type":"text_delta","text":', "text")
 _THOUGHTS = _Kind(
     {"type": "thinking", "thinking": "", "signature": ""},
     b'{"type":"thinking_delta","thinking":',
+    "thinking",
 )
-_CALL = _Kind({"type": "tool_use"}, b'{"type":"input_json_delta","partial_json":')
+_CALL = _Kind({"type": "tool_use"}, b'{"type":"input_json_delta","partial_json":', "input")
 _DELTA_END = b"}}\n\n"
 
 
 class MessagesWriter:
-    """See ``Writer``. There is one answer."""
+    """See ``Writer``. There is one answer, whose blocks it collects in their order."""
 
     def __init__(self, opened: Opened, max_tokens: int) -> None:
         """``max_tokens``: as many as the client asked for."""
         self._opened = opened
         (self._answer,) = opened.answers
         self._max_tokens = max_tokens
-        self._index = -1
+        self._blocks: list[_Block] = []
         self._open: _Kind | None = None
         self._head = b""
 
@@ -80,21 +93,23 @@ class MessagesWriter:
             case CallBegun(_, id_, name):
                 return self._start(_CALL, {"id": id_, "name": name, "input": {}})
             case ArgumentsDelta(_, text):
-                return self._head + orjson.dumps(text) + _DELTA_END
+                return self._more(_CALL, text)
             case _:
                 return self._stop()
 
     def _more(self, kind: _Kind, text: str) -> bytes:
         started = b"" if self._open is kind else self._start(kind, {})
+        self._blocks[-1].texts.append(text)
         return started + self._head + orjson.dumps(text) + _DELTA_END
 
     def _start(self, kind: _Kind, more: Json) -> bytes:
         stopped = self._stop()
         self._open = kind
-        self._index += 1
+        index = len(self._blocks)
+        self._blocks.append(_Block(kind, more))
         common = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":'
-        self._head = common + b'%d,"delta":' % self._index + kind.delta
-        block: Json = {"type": "content_block_start", "index": self._index}
+        self._head = common + b'%d,"delta":' % index + kind.delta
+        block: Json = {"type": "content_block_start", "index": index}
         block["content_block"] = kind.block | more
         return stopped + _event(block)
 
@@ -103,12 +118,12 @@ class MessagesWriter:
         kind, self._open = self._open, None
         if kind is None:
             return b""
-        stop = {"type": "content_block_stop", "index": self._index}
+        stop = {"type": "content_block_stop", "index": len(self._blocks) - 1}
         return (self._signature() if kind is _THOUGHTS else b"") + _event(stop)
 
     def _signature(self) -> bytes:
         delta = {"type": "signature_delta", "signature": self._opened.completion_id}
-        event = {"type": "content_block_delta", "index": self._index, "delta": delta}
+        event = {"type": "content_block_delta", "index": len(self._blocks) - 1, "delta": delta}
         return _event(event)
 
     def end(self, *, recorded: bool) -> bytes:
@@ -128,23 +143,22 @@ class MessagesWriter:
 
     def whole(self, fingerprint: str, *, recorded: bool) -> bytes:  # noqa: ARG002 - as in ``begin``
         """Return the body of a response that is not streamed."""
-        message = self._answer.message()
-        content: list[Json] = []
-        if message.reasoning is not None:
-            signature = self._opened.completion_id
-            content.append(
-                _THOUGHTS.block | {"thinking": message.reasoning, "signature": signature}
-            )
-        if message.content:
-            content.append(_TEXT.block | {"text": message.content})
-        for call in message.tool_calls:
-            used = {"id": call.id, "name": call.name, "input": tool_input(call.arguments)}
-            content.append(_CALL.block | used)
+        content = [self._content(block) for block in self._blocks]
         body = self._message(content) | _stop(self._answer, self._max_tokens)
         body["session_id"] = self._opened.session_id
         if not recorded:
             body["recorded"] = False
         return orjson.dumps(body)
+
+    def _content(self, block: _Block) -> Json:
+        """Return a whole block."""
+        text: object = "".join(block.texts)
+        made = block.kind.block | block.more
+        if block.kind is _CALL:
+            text = orjson.Fragment(tool_input("".join(block.texts)))
+        elif block.kind is _THOUGHTS:
+            made["signature"] = self._opened.completion_id
+        return made | {block.kind.field: text}
 
     def _message(self, content: list[Json]) -> Json:
         return {

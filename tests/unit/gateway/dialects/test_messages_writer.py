@@ -70,7 +70,8 @@ def stream(events: list, **settings) -> list[dict]:
 
 
 def whole(events: list, *, recorded: bool = True, **settings) -> dict:
-    writer, _ = written(events, **settings)
+    writer, piece = written(events, **settings)
+    writer.piece(0, piece)
     return json.loads(writer.whole("m@0", recorded=recorded))
 
 
@@ -120,10 +121,14 @@ def test_each_kind_of_content_has_a_block_and_thoughts_are_signed_at_their_end()
     assert events[2]["delta"]["signature"]
 
 
-def test_a_whole_body_holds_the_same_blocks():
-    body = whole([ReasoningDelta("Hm."), ContentDelta("See."), *CALL])
-    assert [block["type"] for block in body["content"]] == ["thinking", "text", "tool_use"]
-    assert body["content"][2]["input"] == {"a": 1}
+def test_a_whole_body_holds_the_same_blocks_in_the_same_order():
+    body = whole([ReasoningDelta("Hm."), ContentDelta("See."), *CALL, ContentDelta("Done.")])
+    assert body["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": "msg_1"},
+        {"type": "text", "text": "See."},
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": 1}},
+        {"type": "text", "text": "Done."},
+    ]
     assert (body["stop_reason"], body["stop_sequence"]) == ("tool_use", None)
     assert body["usage"]["output_tokens"] == 3
     assert body["session_id"] == "s"
