@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -60,15 +61,21 @@ async def test_the_prompt_is_that_of_the_same_conversation_in_chat_completions(g
         assert g.engine.requests[0].prompt_ids == g.engine.requests[1].prompt_ids
 
 
-@pytest.mark.parametrize("first", ["chat", "messages"])
-async def test_a_conversation_goes_on_in_the_other_dialect(gateway, first):
+APIS = {
+    "chat": ("/v1/chat/completions", "messages"),
+    "responses": ("/v1/responses", "input"),
+    "messages": ("/v1/messages", "messages"),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.permutations(APIS, 2))
+async def test_a_conversation_goes_on_in_another_api(gateway, first, second):
     async with gateway() as g:
-        if first == "chat":
-            await g.answer(HELLO)
-            await answer(g, HELLO, bot("Paris."), user("No!"))
-        else:
-            await answer(g, HELLO)
-            await g.answer(HELLO, bot("Paris."), user("No!"))
+        for api, said in ((first, [HELLO]), (second, [HELLO, bot("Paris."), user("No!")])):
+            path, field = APIS[api]
+            limit = {"max_tokens": 99} if api == "messages" else {}
+            response = await g.client.post(path, json={field: said, **limit})
+            assert response.status_code == 200, response.text
         one, two = g.turns()
         assert two["parent_id"] == one["turn_id"]
         assert two["session_id"] == one["session_id"]
