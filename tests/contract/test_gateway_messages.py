@@ -68,7 +68,7 @@ APIS = {
 }
 
 
-@pytest.mark.parametrize(("first", "second"), itertools.permutations(APIS, 2))
+@pytest.mark.parametrize(("first", "second"), list(itertools.permutations(APIS, 2)))
 async def test_a_conversation_goes_on_in_another_api(gateway, first, second):
     async with gateway() as g:
         for api, said in ((first, [HELLO]), (second, [HELLO, bot("Paris."), user("No!")])):
