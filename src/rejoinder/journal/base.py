@@ -235,11 +235,27 @@ class JudgeTask:
 
 
 @dataclass(frozen=True, slots=True)
+class HintMaker:
+    """Which hint judge drew a hint; kept with it."""
+
+    fingerprint: str
+    """Changes whenever the same input could give other hints: rules, prompt, model, words."""
+    kind: str
+    """As in ``hints.kind``."""
+    model: str | None
+    """The model that was asked and where; None where none was."""
+    prompt: str
+    """Hash of what decides beside the model: the prompt, or the rules and their words."""
+
+
+@dataclass(frozen=True, slots=True)
 class SampleSpec:
     """The learning signal a judgement gives; None in ``commit_judgement`` means no sample."""
 
     reward: float | None
     hints: tuple[str, ...] = ()
+    hinted_by: HintMaker | None = None
+    """Set by the judging loop where there are hints; algorithms leave it."""
 
 
 class SampleRule(Protocol):

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -258,6 +258,11 @@ hints = Table(
     _turn_key(primary_key=False),
     Column("position", Integer, nullable=False),
     Column("text", Text, nullable=False),
+    # Which hint judge drew it (``HintMaker``); None for hints of before, and without a model.
+    Column("fingerprint", Text),
+    Column("kind", Text),
+    Column("model", Text),
+    Column("prompt", Text),
     PrimaryKeyConstraint("turn_id", "position"),
 )
 

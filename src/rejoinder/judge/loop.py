@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -267,6 +267,8 @@ class JudgeLoop:
         hinting: Hinting | None,
     ) -> None:
         sample = signal if isinstance(signal, SampleSpec) else None
+        if sample is not None and sample.hints and self._hints is not None:
+            sample = replace(sample, hinted_by=self._hints.maker)
         fate = signal if isinstance(signal, Fate) else None
         if self._journal.commit_judgement(task, judgement, sample, fate):
             if judgement is not None:
@@ -293,7 +295,7 @@ class _Status:
     ) -> None:
         self._external = list(external)
         self._fingerprint = None if judge is None else judge.fingerprint
-        self._hints_fingerprint = None if hints is None else hints.fingerprint
+        self._hints_fingerprint = None if hints is None else hints.maker.fingerprint
         self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None

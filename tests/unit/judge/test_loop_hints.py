@@ -10,7 +10,7 @@ import pytest
 from judge_fakes import UNREACHABLE, FakeJournal, FakeJudge, judgement, until
 from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import SampleRule, SampleSpec
+from rejoinder.journal.base import HintMaker, SampleRule, SampleSpec
 from rejoinder.judge import loop as loop_module
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
@@ -18,6 +18,7 @@ from rejoinder.types import Fate
 
 COMBINE = build_algorithm(TrainerConfig(algorithm="combine"))
 OPD = build_algorithm(TrainerConfig(algorithm="opd"))
+MAKER = HintMaker("fake-hints", "llm", "fake at nowhere", "0123")
 HINT = ("Answer in one short sentence.",)
 FAILED = Hinting((), HintFate.FAILED, "http_500: detail", 0.0, ("http_500: detail",))
 NOTHING = Hinting((), HintFate.NOTHING_SAID, "", 0.0)
@@ -31,7 +32,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeHints:
     """Gives the results of a script, the last one for ever; raises what is an exception."""
 
-    fingerprint = "fake-hints"
+    maker = MAKER
 
     def __init__(self, *script: Hinting | Exception | float) -> None:
         self.script = list(script)
@@ -74,7 +75,7 @@ async def test_verdict_and_hint_make_one_sample() -> None:
     journal = FakeJournal()
     async with working(journal, FakeJudge(judgement(-1)), FakeHints(Hinting(HINT, None, "", 0.1))):
         await until(lambda: journal.commits)
-    assert journal.commits == [("turn-0", judgement(-1), SampleSpec(-1.0, HINT), None)]
+    assert journal.commits == [("turn-0", judgement(-1), SampleSpec(-1.0, HINT, MAKER), None)]
     assert journal.counts == {("hints", "accepted"): 1}
     assert journal.heartbeats[-1].detail["hints_fingerprint"] == "fake-hints"
 
@@ -111,7 +112,7 @@ async def test_where_only_a_hint_could_teach_a_failed_one_is_asked_again() -> No
     async with working(journal, FakeJudge(judgement(0)), hints):
         await until(lambda: journal.commits)
     assert journal.retries == [("turn-0", 1.0, True)]
-    assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT), None)]
+    assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT, MAKER), None)]
 
 
 async def test_no_attempt_is_used_up_while_the_hint_judge_is_away(
@@ -123,7 +124,7 @@ async def test_no_attempt_is_used_up_while_the_hint_judge_is_away(
     async with working(journal, FakeJudge(judgement(0)), hints):
         await until(lambda: journal.commits)
     assert journal.retries == [("turn-0", 0.0, False)] * 6
-    assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT), None)]
+    assert journal.commits == [("turn-0", judgement(0), SampleSpec(None, HINT, MAKER), None)]
 
 
 async def test_it_is_not_asked_for_ever() -> None:
@@ -139,7 +140,7 @@ async def test_a_judge_that_fails_does_not_cost_the_hint() -> None:
     journal, judge = FakeJournal(), FakeJudge(judgement(None, "timeout"))
     async with working(journal, judge, FakeHints(Hinting(HINT, None, "", 0.1))):
         await until(lambda: journal.commits)
-    assert journal.commits[0][2:] == (SampleSpec(None, HINT), None)
+    assert journal.commits[0][2:] == (SampleSpec(None, HINT, MAKER), None)
 
 
 # --- no verdict is asked for ---------------------------------------------------------------------
@@ -151,7 +152,7 @@ async def test_without_a_judge_hints_alone_are_committed_and_no_verdict_is_told(
     async with working(journal, None, hints, rule=OPD):
         await until(lambda: len(journal.commits) == 2)
     found = [commit[1:] for commit in journal.commits]
-    assert (None, SampleSpec(None, HINT), None) in found
+    assert (None, SampleSpec(None, HINT, MAKER), None) in found
     assert (None, None, Fate.NO_HINT) in found
     assert journal.counts == {("hints", "accepted"): 1, ("hints", "nothing_said"): 1}
     detail = journal.heartbeats[-1].detail
@@ -190,7 +191,7 @@ async def test_a_judge_is_not_asked_of_what_a_person_scored_and_the_hint_is_stil
         await until(lambda: journal.commits)
     assert judge.calls == 0
     reward = float(score) if score else None
-    assert journal.commits == [("turn-0", None, SampleSpec(reward, HINT), None)]
+    assert journal.commits == [("turn-0", None, SampleSpec(reward, HINT, MAKER), None)]
 
 
 async def test_a_hint_that_failed_costs_no_person_s_score() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from rejoinder.config import LlmHintsConfig
 from rejoinder.errors import JudgeError
+from rejoinder.journal.base import HintMaker
 from rejoinder.judge.asking import Prompts, ask, conversation_prompts
-from rejoinder.judge.base import fingerprint_of
+from rejoinder.judge.base import digest_of, fingerprint_of
 from rejoinder.judge.completion import CallFailed, Completer
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.cleaning import MAX_SENTENCES, clean, within_bounds
@@ -34,7 +35,7 @@ class LlmHintJudge:
         self._config = config
         self._completer = completer
         self._special_tokens = tuple(special_tokens)
-        self._fingerprint = fingerprint_of(
+        fingerprint = fingerprint_of(
             "hints-llm",
             prompt=SYSTEM,
             transcript=FORM,
@@ -46,11 +47,13 @@ class LlmHintJudge:
             checks=_CHECKS,
             words=(sorted(plain_stems()), sorted(manner_stems())),
         )
+        prompt = digest_of(prompt=SYSTEM, transcript=FORM)
+        self._maker = HintMaker(fingerprint, config.kind, completer.model_id, prompt)
 
     @property
-    def fingerprint(self) -> str:
-        """See ``HintJudge.fingerprint``."""
-        return self._fingerprint
+    def maker(self) -> HintMaker:
+        """See ``HintJudge.maker``."""
+        return self._maker
 
     async def hints(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]
