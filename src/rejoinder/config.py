@@ -278,8 +278,15 @@ class LlmHintsConfig(LlmVotesConfig):
     kind: Literal["llm"] = "llm"
 
 
+class JudgeHintsConfig(Section):
+    """One pass: each vote of the judge, with ``judge.kind = "llm"``, gives a score and a hint."""
+
+    kind: Literal["judge"] = "judge"
+
+
 HintsConfig = Annotated[
-    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig, Field(discriminator="kind")
+    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig | JudgeHintsConfig,
+    Field(discriminator="kind"),
 ]
 
 

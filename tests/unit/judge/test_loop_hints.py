@@ -14,7 +14,7 @@ from rejoinder.journal.base import HintMaker, SampleRule, SampleSpec
 from rejoinder.judge import loop as loop_module
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
-from rejoinder.types import Fate
+from rejoinder.types import Fate, Judgement
 
 COMBINE = build_algorithm(TrainerConfig(algorithm="combine"))
 OPD = build_algorithm(TrainerConfig(algorithm="opd"))
@@ -56,8 +56,8 @@ class FakeHints:
 @asynccontextmanager
 async def working(
     journal: FakeJournal,
-    judge: FakeJudge | None,
-    hints: FakeHints | None,
+    judge: FakeJudge | FakeBoth | None,
+    hints: FakeHints | FakeBoth | None,
     deadline_s: float = 5,
     rule: SampleRule = COMBINE,
 ):
@@ -141,6 +141,78 @@ async def test_a_judge_that_fails_does_not_cost_the_hint() -> None:
     async with working(journal, judge, FakeHints(Hinting(HINT, None, "", 0.1))):
         await until(lambda: journal.commits)
     assert journal.commits[0][2:] == (SampleSpec(None, HINT, MAKER), None)
+
+
+# --- one pass for both ---------------------------------------------------------------------------
+
+
+class FakeBoth:
+    """Judge and hint judge in one; gives the results of a script, the last one for ever."""
+
+    fingerprint = "fake-1"
+    maker = MAKER
+
+    def __init__(self, *script: tuple[Judgement, Hinting] | Exception | float) -> None:
+        self.script = list(script)
+        self.calls = 0
+
+    async def read(self, *_: object) -> tuple[Judgement, Hinting]:
+        self.calls += 1
+        step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+            return judgement(1), NOTHING
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def judge(self, *turn: object) -> Judgement:
+        return (await self.read(*turn))[0]
+
+    async def hints(self, *turn: object) -> Hinting:
+        return (await self.read(*turn))[1]
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_one_that_is_both_is_asked_once() -> None:
+    journal, both = FakeJournal(), FakeBoth((judgement(-1), Hinting(HINT)))
+    async with working(journal, both, both):
+        await until(lambda: journal.commits)
+    assert both.calls == 1
+    assert journal.commits == [("turn-0", judgement(-1), SampleSpec(-1.0, HINT, MAKER), None)]
+
+
+async def test_in_one_pass_a_failed_hint_costs_no_verdict_and_is_counted() -> None:
+    journal, both = FakeJournal(), FakeBoth((judgement(1), FAILED))
+    async with working(journal, both, both):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", judgement(1), SampleSpec(1.0), None)]
+    assert journal.counts == {("hints", "failed"): 1, ("failed_hint_calls", "http_500"): 1}
+    assert journal.retries == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(RuntimeError("broken"), "exception"), (9.0, "timeout")]
+)
+async def test_a_pass_that_breaks_off_fails_both_and_is_tried_again(
+    failure: Exception | float, code: str
+) -> None:
+    journal, both = FakeJournal(), FakeBoth(failure, (judgement(-1), Hinting(HINT)))
+    async with working(journal, both, both, deadline_s=0.05):
+        await until(lambda: journal.commits)
+    assert journal.retries == [("turn-0", 1.0, True)]
+    assert journal.counts["failed_calls", code] == journal.counts["failed_hint_calls", code] == 1
+    assert journal.commits[0][2] == SampleSpec(-1.0, HINT, MAKER)
+
+
+async def test_of_what_a_person_scored_one_pass_gives_the_hint_alone() -> None:
+    journal, both = FakeJournal(feedback=1), FakeBoth((judgement(-1), Hinting(HINT)))
+    async with working(journal, both, both):
+        await until(lambda: journal.commits)
+    assert journal.commits == [("turn-0", None, SampleSpec(1.0, HINT, MAKER), None)]
 
 
 # --- no verdict is asked for ---------------------------------------------------------------------
