@@ -133,6 +133,8 @@ class JudgeLoop:
             lambda: self._journal.claim_judging(self._instance, room, self._limits.lease_s)
         )
         self._running.update(asyncio.create_task(self._handle(task)) for task in tasks)
+        # Each has to begin: a task that is cancelled before that would not give its job back.
+        await asyncio.sleep(0)
         return bool(tasks)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:

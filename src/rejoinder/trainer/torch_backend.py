@@ -21,7 +21,7 @@ from rejoinder.trainer import batching
 from rejoinder.trainer.average import WeightAverage
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
-from rejoinder.trainer.distil import candidates
+from rejoinder.trainer.distil import TeachingLoss
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, LossInputs, LossMetrics
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
@@ -50,12 +50,12 @@ class TorchBackend:
         """
         self._config = config.trainer
         self._loss = find_loss(loss, self._config.algorithm)
-        self._teacher = self._find_teacher(loss)
+        self._teacher = self._find_teacher()
         if needs_teacher and self._teacher is None:
             raise ConfigError(
                 f"trainer.algorithm: {self._config.algorithm!r} learns from hints, and its loss "
-                f"{loss!r} compares with no teacher; those that do are "
-                f"{', '.join(sorted(DISTILLING))}"
+                f"{loss!r} compares with no teacher; built-in ones that do are "
+                f"{', '.join(sorted(DISTILLING))}, and one of your own is a TeachingLoss"
             )
         self._base = resolve_model(config.model.path)
         self._device = pick_device(config.model)
@@ -96,12 +96,10 @@ class TorchBackend:
         self._model, self._optimizer, self._average = model, optimizer, average
         self._totals = _Totals()
 
-    def _find_teacher(self, loss: str) -> Teacher | None:
-        config = self._config
-        if loss not in DISTILLING:
+    def _find_teacher(self) -> Teacher | None:
+        if not isinstance(self._loss, TeachingLoss):
             return None
-        compared = candidates(config.loss.distil)
-        return Teacher(compared, config)
+        return Teacher(self._loss.candidates(self._config.loss), self._config)
 
     def accumulate(self, turns: Sequence[SignalledTurn]) -> Iterator[float]:
         """See ``TrainerBackend.accumulate``."""

@@ -340,3 +340,57 @@ def test_figures_say_how_much_was_hinted(make_config: Make, turns: list[dict[str
     metrics = take_step(start(make_config()), step).metrics
     assert metrics["hinted_fraction"] == pytest.approx(0.5)
     assert 0 <= metrics["distil_clip_fraction"] <= 0.5
+
+
+OUTSIDE = '''
+from rejoinder.trainer.distil import Candidates, TeachingLoss
+from rejoinder.trainer.losses import LossMetrics
+
+
+def squared(inputs, config):
+    """The squared distance of log-probabilities over the teacher's three likeliest tokens."""
+    hinted = inputs.hinted
+    terms = (hinted.student - hinted.teacher).square().sum(-1)
+    loss = (terms * hinted.weights * inputs.weights).sum()
+    return loss, LossMetrics({"loss": loss.detach()})
+
+
+nearness = TeachingLoss(squared, lambda config: Candidates("teacher", 3))
+'''
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package as pip would: a module beside its metadata with an entry point."""
+    (tmp_path / "rejoinder_near.py").write_text(OUTSIDE)
+    info = tmp_path / "rejoinder_near-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rejoinder-near\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rejoinder.losses]\nnearness = rejoinder_near:nearness\nplain = rejoinder_near:squared\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_loss_of_another_package_gets_a_teacher_for_the_tokens_it_names(
+    make_config: Make, turns: list[dict[str, Any]], model_path: Path
+) -> None:
+    backend = TorchBackend(make_config(), "nearness", needs_teacher=True)
+    backend.load(None, None)
+    found = gradients(backend, [hinted(turns[0], 2), signalled(turns[1], 2)])
+    model, informed = load_plain(model_path), load_plain(model_path)
+    turn = turns[0]
+    rest = (turn["answer"], turn["temperature"])
+    with torch.no_grad():
+        told, ids = all_logprobs(informed, [*turn["prompt"], *HINT], *rest).topk(3, dim=-1)
+    own = all_logprobs(model, turn["prompt"], *rest).gather(-1, ids)
+    (own - told).square().sum(-1).mean().div(2).backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, atol=2e-6, rtol=1e-3)
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_loss_that_names_no_tokens_is_refused_where_hints_teach(make_config: Make) -> None:
+    with pytest.raises(ConfigError, match=r"'plain' compares with no teacher.*TeachingLoss"):
+        TorchBackend(make_config(), "plain", needs_teacher=True)
