@@ -29,6 +29,8 @@ class HintFault(StrEnum):
     """The context, or ``trainer.max_sample_tokens``, has no room for one sentence of the hint."""
     TEMPLATE_REFUSES = "template_refuses"
     """The chat template refuses the conversation with the hint in it."""
+    TEACHER_FAILED = "teacher_failed"
+    """The teacher's engine cannot score the answer under it, or left out what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
