@@ -127,9 +127,11 @@ class TorchBackend:
         """Prove what can be proved of the teacher before anything is learnt from it (rule 8)."""
         teacher = self._teacher
         if isinstance(teacher, Teacher):
-            with self._autocast():
+            # Later the teacher's weights are others; the way of computing is still proved.
+            taught_by = self._teaching(model) if is_start else contextlib.nullcontext(model)
+            with self._autocast(), taught_by as weights:
                 tolerance = _FP32_DIFFERENCE if self.is_full_precision else _BF16_DIFFERENCE
-                self_test(partial(teacher.score, model), model, tolerance)
+                self_test(partial(teacher.score, weights), model, tolerance)
         elif teacher is not None:
             has_start = self._reference is not None or self._config.lora is not None
             start = self._start_weights(model) if has_start else contextlib.nullcontext(model)

@@ -15,8 +15,9 @@ from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import Config
 from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version
-from rejoinder.trainer import teacher
+from rejoinder.trainer import teacher, torch_backend
 from rejoinder.trainer.base import SignalledTurn
+from rejoinder.trainer.model import load_frozen
 from rejoinder.trainer.torch_backend import TorchBackend
 
 from .test_torch_backend import gradients, take_step
@@ -143,6 +144,44 @@ def test_teacher_and_student_agree_at_each_token_when_nothing_differs(
     gaps = seen_gaps(backend, [hinted(turn, 5, ((),)) for turn in turns])
     assert max(map(float, gaps)) < 1e-4
     assert len(gaps) == sum(len(turn["answer"]) for turn in turns)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_bfloat16_a_frozen_teacher_says_what_the_same_weights_say_in_training(
+    make_config: Make, turns: list[dict[str, Any]], kind: str
+) -> None:
+    """Regression: it was rounded to bfloat16 between its layers and at its head, by 0.05."""
+    config = make_config(loss={"distil": {"kind": kind}}, micro_batch_tokens=10**4)
+    half = config.model.model_copy(update={"dtype": "bfloat16"})
+    backend = start(config.model_copy(update={"model": half}))
+    gaps = seen_gaps(backend, [hinted(turn, 5, ((),)) for turn in turns])
+    assert max(map(float, gaps)) < 1e-5
+
+
+def test_a_frozen_model_is_held_in_bfloat16_but_for_what_autocast_leaves_whole(
+    model_path: Path,
+) -> None:
+    model = load_frozen(model_path, torch.bfloat16, torch.device("cpu"))._model
+    formats = {name: weight.dtype for name, weight in model.named_parameters()}
+    whole = {name for name, dtype in formats.items() if dtype is torch.float32}
+    assert {name for name in formats if "proj" in name}.isdisjoint(whole)
+    assert {"model.embed_tokens.weight", "model.norm.weight"} <= whole
+
+
+def test_a_start_teacher_that_differs_from_the_weights_in_training_is_refused(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = torch_backend.load_frozen
+
+    def off(*args: Any) -> Any:
+        frozen = plain(*args)
+        with torch.no_grad():
+            frozen.head.mul_(1.01)
+        return frozen
+
+    monkeypatch.setattr(torch_backend, "load_frozen", off)
+    with pytest.raises(ConfigError, match="teacher and student differ"):
+        start(make_config())
 
 
 def test_a_model_whose_teacher_says_something_else_is_refused(
