@@ -173,8 +173,10 @@ def _seeded(chosen: Sampling, choice: int) -> Sampling:
 def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
     body, identity = job.body, job.identity
     tools = body.shown_tools
-    # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
+    # In the client's order, as they were rendered: a teacher's prompt is rendered from these texts.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
+    options = body.chat_template_kwargs
+    options_text = msgspec.json.encode(options).decode() if options else None
     fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
     now = time.time()
     for answer, chosen in zip(job.answers, job.samplings, strict=True):
@@ -194,6 +196,7 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
                 owner=service.owner,
                 messages=job.history.messages,
                 tools=tools_text,
+                options=options_text,
                 prompt_ids=job.prompt_ids,
                 request_chain=job.history.request_chain,
                 sampling=chosen,

@@ -71,6 +71,8 @@ class OpenTurn:
     step_index: int | None = None
     trace: bytes | None = None
     """[16] the client's W3C trace id; a hint that requests belong together."""
+    options: str | None = None
+    """JSON of further arguments of the chat template, if any, as they were rendered with."""
     link: Json = field(default_factory=dict)
     """Which rules linked it, and from where its session and type come; see ``explain_turn``."""
 
@@ -345,6 +347,8 @@ class TrainSample:
     """The conversation that the prompt was made from; only of samples with hints."""
     tools: str | None = None
     """JSON of the request's tools, likewise."""
+    options: str | None = None
+    """JSON of the further template arguments, likewise."""
 
     @property
     def oldest_version(self) -> int:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -159,6 +159,7 @@ prompts = Table(
     Column("sampling", LargeBinary, nullable=False),
     Column("link_reason", Text, nullable=False),
     Column("link", LargeBinary),  # JSON: which rules decided; None for turns of before
+    Column("options_digest", LargeBinary),  # of further template arguments; None without any
 )
 
 answers = Table(

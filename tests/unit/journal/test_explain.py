@@ -18,6 +18,7 @@ LINK = {"parent": {"rule": "first_request", "why": "no earlier answer"}, "named_
 ADDED = {
     "0003": ["turns.trace", "prompts.link"],
     "0004": ["hints.fingerprint", "hints.kind", "hints.model", "hints.prompt"],
+    "0005": ["prompts.options_digest"],
 }
 """Columns that each revision added."""
 

@@ -129,6 +129,7 @@ def test_logits_of_half_precision_inputs_are_not_rounded(head: torch.dtype) -> N
 
 
 @pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_products_of_bfloat16_are_added_up_in_fp32_without_a_copy_of_the_head() -> None:
     case = Case(6, dtype=torch.bfloat16)
     found, _ = chunked_logprobs(
