@@ -226,9 +226,9 @@ class Learning(Story):
         self.rule = build_algorithm(TrainerConfig(algorithm=algorithm))
         super().__init__(SqlJournal(url, rule=self.rule))
 
-    def score(self, turn: OpenTurn, score: int) -> str:
+    def score(self, turn: OpenTurn, score: int, text: str | None = None) -> str:
         """A person scores an answer; returns what became of it."""
-        given = self.journal.add_feedback(SCOPE, turn.completion_id, 0, score, None)
+        given = self.journal.add_feedback(SCOPE, turn.completion_id, 0, score, text)
         return given.result(9).outcome
 
     def read(self, *hints: str, verdict: int | None = None) -> JudgeTask:

@@ -276,3 +276,20 @@ async def test_regression_where_hints_alone_teach_a_judge_that_is_away_holds_not
         status = story.journal.status("default", 4)
     assert status["verdicts"]["scores"] == {"-1": 0, "0": 0, "+1": 0, "none": 0}
     assert (status["judge"]["coverage"], status["verdicts"]["hints"]) == (None, 1)
+
+
+@pytest.mark.parametrize(("algorithm", "reward"), [("combine", -1.0), ("opd", None)])
+async def test_a_directive_beside_a_score_becomes_a_hint(
+    journal_url: str, algorithm: str, reward: float | None
+) -> None:
+    story = Learning(journal_url, algorithm)
+    judge = FakeJudge(judgement(1)) if story.rule.needs_verdicts else None
+    with story.journal:
+        turn = story.answer()
+        async with reading(story, judge):
+            story.score(turn, -1, WISH)
+            await until(lambda: story.count("judge_jobs") == 0 and story.count("hints"))
+        assert story.taught() == [(reward, (WISH,))]
+        assert judge is None or judge.calls == 0
+        (entry,) = story.journal.explain_turn(turn.turn_id)
+        assert entry["hints"][0]["hinted_by"]["kind"] == "extractive"

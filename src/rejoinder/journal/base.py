@@ -192,8 +192,8 @@ class TurnJournal(Protocol):
         """Store a person's own score; it outranks the judge until the sample is consumed.
 
         It replaces the verdict alone: hints of the turn stay, and where the algorithm learns from
-        hints, replies are still read for them. Only for completions of the scope's tenant and key,
-        whatever their ``user``.
+        hints, replies are still read for them, and so is ``text``. Only for completions of the
+        scope's tenant and key, whatever their ``user``.
         """
         ...
 

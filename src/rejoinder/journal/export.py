@@ -4,7 +4,7 @@ A turn's line: ``type`` "turn", ``turn``, ``session``, ``tenant``, ``policy``, `
 ``turn_type``, ``state``, ``fate``, ``superseded_by``, ``created_at``, ``answered_at``,
 ``link_reason``, ``finish_reason``, ``sampling``, ``versions`` [[version, count]],
 ``prompt_tokens``, ``answer_tokens``, ``messages``, ``answer`` (None if it broke off),
-``next_states`` [{child, kind, outcome, messages}],
+``next_states`` [{child, kind, outcome, messages}] (of the kind ``feedback``: words beside a score),
 ``verdicts`` [{source, kind, score, why, votes, fingerprint, created_at}],
 ``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate,
 hints [text], hinted_by [{fingerprint, kind, model, prompt}] with one for each hint (None in it for

@@ -200,9 +200,9 @@ next_states = Table(
     metadata,
     _turn_key(primary_key=False),
     Column("digest", LargeBinary, nullable=False),
-    Column("child_id", Text, nullable=False),
+    Column("child_id", Text, nullable=False),  # of words beside a score an id of their own
     Column("job_id", Text, nullable=False),  # of the job this row gave, if it gave one
-    Column("kind", Text, nullable=False),  # user, tool or other
+    Column("kind", Text, nullable=False),  # user, tool or other; feedback: words beside a score
     Column("messages", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("outcome", Text, nullable=False),
