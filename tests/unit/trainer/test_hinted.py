@@ -28,7 +28,7 @@ class Characters:
         if not any(message.role == "user" for message in messages):
             raise InvalidRequest("no user message")
         text = "".join(f"<{message.role}>{message.content}" for message in messages)
-        return _Prompt([ord(char) for char in json.dumps(tools) + text])
+        return _Prompt([ord(char) for char in json.dumps(tools) + json.dumps(options) + text])
 
 
 class _Prompt:
@@ -64,6 +64,16 @@ def text_of(ids: Sequence[int]) -> str:
 
 def prompts(one: TrainSample, context: int = 4096) -> TeacherPrompts:
     return HintRenderer(Characters(), context).prompts(one)  # type: ignore[arg-type]
+
+
+def test_the_client_s_arguments_of_the_template_are_in_the_teacher_s_prompt_too() -> None:
+    options = {"enable_thinking": False}
+    ids = Characters().render(QUESTION, TOOLS, options).ids()
+    thoughtless = replace(sample(), prompt_ids=ids, options=json.dumps(options))
+    (prompt,) = prompts(thoughtless).prompts
+    assert json.dumps(options) in text_of(prompt)
+    assert HINT in text_of(prompt)
+    assert prompts(replace(thoughtless, options=None)).faults == (HintFault.PROMPT_DIFFERS,)
 
 
 def test_a_hint_stands_at_the_end_of_what_the_user_wrote() -> None:

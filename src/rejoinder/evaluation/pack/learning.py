@@ -22,8 +22,8 @@ from rejoinder.evaluation.pack.teaching import PackedTeachers
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
-from rejoinder.trainer.distil import Candidates, candidates
-from rejoinder.trainer.loss_registry import DISTILLING, find_loss
+from rejoinder.trainer.distil import Candidates, TeachingLoss
+from rejoinder.trainer.loss_registry import find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
 
@@ -48,9 +48,10 @@ class SeatTraining:
     @property
     def compared(self) -> Candidates:
         """Which tokens the loss compares with a teacher: none of the student's, if with no one."""
-        if self.loss not in DISTILLING:
+        loss = find_loss(self.loss, self.config.algorithm)
+        if not isinstance(loss, TeachingLoss):
             return Candidates("student", 0)
-        return candidates(self.config.loss.distil)
+        return loss.candidates(self.config.loss)
 
     @property
     def keeps(self) -> float | None:

@@ -273,7 +273,7 @@ _PHRASES = set(words_of(" ".join([_OURS, *(topic.say for topic in phrasebook().t
 
 
 def test_the_fingerprint_follows_the_phrasebook(monkeypatch) -> None:
-    first = ExtractiveHintJudge().fingerprint
-    assert ExtractiveHintJudge().fingerprint == first
+    first = ExtractiveHintJudge().maker.fingerprint
+    assert ExtractiveHintJudge().maker.fingerprint == first
     monkeypatch.setattr("rejoinder.judge.hints.extractive.source", lambda: "other phrases")
-    assert ExtractiveHintJudge().fingerprint != first
+    assert ExtractiveHintJudge().maker.fingerprint != first

@@ -40,7 +40,7 @@ def test_hints_are_off_by_default(setting) -> None:
 )
 async def test_each_kind_is_built_and_its_fingerprint_names_it(setting, config) -> None:
     judge = build_hint_judge(setting, config)
-    assert judge.fingerprint.startswith(f"hints-{config.kind}-")
+    assert judge.maker.fingerprint.startswith(f"hints-{config.kind}-")
     await judge.close()
 
 
