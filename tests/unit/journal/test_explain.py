@@ -17,18 +17,21 @@ LINK = {"parent": {"rule": "first_request", "why": "no earlier answer"}, "named_
 
 ADDED = {
     "0003": ["turns.trace", "prompts.link"],
-    "0004": ["hints.fingerprint", "hints.kind", "hints.model", "hints.prompt"],
-    "0005": ["prompts.options_digest"],
+    "0004": ["responses"],
+    "0005": ["hints.fingerprint", "hints.kind", "hints.model", "hints.prompt"],
+    "0006": ["prompts.options_digest"],
 }
-"""Columns that each revision added."""
+"""Tables and columns that each revision added."""
 
 
 def go_back(directory: Path, revision: str) -> None:
     """Make the journal what it was at an earlier revision."""
     with sqlite3.connect(directory / "journal.db") as old:
-        for column in (one for later in ADDED if later > revision for one in ADDED[later]):
-            table, _, name = column.partition(".")
-            old.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
+        for added in (one for later in ADDED if later > revision for one in ADDED[later]):
+            table, _, column = added.partition(".")
+            old.execute(
+                f"ALTER TABLE {table} DROP COLUMN {column}" if column else f"DROP TABLE {table}"
+            )
         old.execute("UPDATE alembic_version SET version_num = ?", [revision])
 
 
