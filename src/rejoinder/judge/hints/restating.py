@@ -22,6 +22,7 @@ _LIMITS = re.compile(
     r"\s+(?:down\s+)?to\b",
     re.IGNORECASE,
 )
+_ANSWER_IT = re.compile(r"^answer (?:it|this|that|(?:my|the) question) in\b", re.IGNORECASE)
 _PIECE = r"(?:sentences?|paragraphs?|lines?|words)"
 _FORM = re.compile(
     r"^(?:answer|reply|respond|i want|i would like|i need|give me|write|use|make it|send me)\s+"
@@ -37,6 +38,6 @@ def restated(instruction: str) -> str:
     """Return an instruction, without its full stop, as one says it before there is an answer."""
     text = _PLEASE.sub("", instruction).strip()
     text = _POINTS_BACK.sub("Answer in", text)
-    text = _LIMITS.sub("Answer in", text)
+    text = _ANSWER_IT.sub("Answer in", _LIMITS.sub("Answer in", text))
     text = re.sub(r"^(Answer in)\s+(?:just|only)\s+", r"\1 ", text)
     return _FORM.sub(lambda match: f"Answer in {_ONLY.sub('', match[1])}", text)

@@ -18,6 +18,7 @@ from rejoinder.judge.hints.restating import restated
         ("Give me one short paragraph", "Answer in one short paragraph"),
         ("Reply with a single brief sentence", "Answer in a single brief sentence"),
         ("Answer with one short sentence about gardening", "Answer in one short sentence"),
+        ("Please answer it in one short sentence", "Answer in one short sentence"),
         ("No list, please, just say how", "No list, just say how"),
     ],
 )
