@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rejoinder.algorithms.base import Algorithm, TokenSignal
 from rejoinder.algorithms.broadcast import advantages, clear_score, over_answer
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.base import FEEDBACK, SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
 
 
@@ -31,10 +31,17 @@ class Combine:
         return f"distil_{self._config.loss.distil.kind}"
 
     def sample_spec(self, judgement: Judgement, hints: Sequence[str] = ()) -> SampleSpec | Fate:
-        """A clear verdict or an accepted hint makes a sample."""
+        """A clear verdict or an accepted hint makes a sample.
+
+        A judge's good verdict beside a hint counts for nothing: who says how an answer should have
+        been was not pleased with it, however politely, and small judges take politeness for praise.
+        A person's own score stands.
+        """
         reward = clear_score(judgement)
         if reward is None and not hints:
             return judgement.why or Fate.NEUTRAL
+        if reward == 1.0 and hints and judgement.fingerprint != FEEDBACK:
+            reward = None
         return SampleSpec(reward, tuple(hints))
 
     def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:

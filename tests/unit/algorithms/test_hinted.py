@@ -7,7 +7,7 @@ import pytest
 
 from rejoinder.algorithms import build_algorithm
 from rejoinder.config import DistilConfig, LossConfig, TrainerConfig
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.base import SampleSpec, TrainSample, judgement_of
 from rejoinder.types import Fate, Judgement, Vote
 
 from .test_binary import judgement, sample
@@ -61,6 +61,11 @@ class TestCombine:
         assert spec(judgement(1)) == SampleSpec(1.0)
         assert spec(judgement(0), HINT) == SampleSpec(None, HINT)
         assert spec(judgement(None, Fate.NO_QUORUM), HINT) == SampleSpec(None, HINT)
+
+    def test_a_judge_s_praise_beside_a_hint_counts_for_nothing(self) -> None:
+        spec = self.algorithm.sample_spec
+        assert spec(judgement(1), HINT) == SampleSpec(None, HINT)
+        assert spec(judgement_of(1), HINT) == SampleSpec(1.0, HINT)
 
     def test_with_neither_the_reason_is_the_judgement_s(self) -> None:
         assert self.algorithm.sample_spec(judgement(0)) is Fate.NEUTRAL
