@@ -132,6 +132,27 @@ async def test_an_id_that_the_vocabulary_lacks_is_refused(gateway, tiny_tokenize
         assert g.turns() == []
 
 
+async def test_more_ids_than_the_context_has_are_refused_unrecorded(gateway):
+    async with gateway() as g, client_of(g) as client:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.completions.create(model="default", prompt=[1] * 601)
+        assert caught.value.code == "context_length_exceeded"
+        assert g.turns() == []
+
+
+async def test_long_prompts_are_made_off_the_event_loop_and_are_the_same(gateway, tiny_tokenizer):
+    async with gateway() as g, client_of(g) as client:
+        g.engine.context_length = 10_000
+        await g.service.probe_engine()
+        text = "Once " * 600
+        for prompt in (text, tiny_tokenizer.encode(text)):
+            await client.completions.create(model="default", prompt=prompt)
+        first, second = g.engine.requests
+        assert first.prompt_ids == second.prompt_ids == tiny_tokenizer.encode(text)
+        said = {g.journal.read_request(turn["turn_id"]).messages for turn in g.turns()}
+        assert [message.content for (message,) in said] == [text]
+
+
 @pytest.mark.parametrize("prompts", ["x" * 600, ["short", "x" * 600]])
 async def test_a_prompt_that_fills_the_context_is_refused(gateway, prompts):
     async with gateway() as g, client_of(g) as client:

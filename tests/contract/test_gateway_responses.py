@@ -366,6 +366,34 @@ async def test_a_journal_that_cannot_be_read_refuses_a_named_response(gateway, m
             await client.responses.retrieve("resp_1")
 
 
+async def test_a_response_that_could_not_be_recorded_says_so_and_is_not_there(gateway, monkeypatch):
+    async with gateway() as g, client_of(g) as client:
+
+        def full(*_: object) -> None:
+            raise OSError("disk full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(g.journal, "finish_turn", full)
+            whole = await client.responses.create(model="default", input="Hi")
+            events = await client.responses.create(model="default", input="Hi", stream=True)
+            *_, last = [event async for event in events]
+        for made in (whole, last.response):
+            assert made.output_text == "Paris."
+            assert made.to_dict()["recorded"] is False
+            with pytest.raises(openai.NotFoundError):
+                await client.responses.retrieve(made.id)
+
+
+async def test_a_conversation_that_has_grown_too_long_is_refused(gateway):
+    async with gateway() as g, client_of(g) as client:
+        made = await client.responses.create(model="default", input="Hi")
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.responses.create(
+                model="default", input=[user("?")] * 599, previous_response_id=made.id
+            )
+        assert caught.value.code == "context_length_exceeded"
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     "field",

@@ -254,6 +254,32 @@ def test_a_killed_role_comes_back(talked: Talked, role: str) -> None:
     )
 
 
+def test_a_response_is_gone_on_from_after_its_gateway_was_killed(talked: Talked) -> None:
+    wait_until(lambda: _ready(talked), RESTART_S, talked.system.story)
+    asked: dict[str, Any] = {"model": "default", "max_output_tokens": ANSWER_TOKENS}
+    with OpenAI(base_url=f"{talked.system.url}/v1", api_key="unused", timeout=120) as api:
+        first = api.responses.create(input="Name a river.", **asked)
+        before = talked.system.pids()["gateway"]
+        os.kill(before, signal.SIGKILL)
+        wait_until(
+            lambda: talked.system.pids().get("gateway", before) != before,
+            RESTART_S,
+            talked.system.story,
+        )
+        with api.responses.stream(
+            input="Where is it?", previous_response_id=first.id, **asked
+        ) as events:
+            kinds = [event.type for event in events]
+        assert kinds[-1] in ("response.completed", "response.incomplete")
+        assert api.responses.retrieve(first.id).output_text == first.output_text
+    (linked,) = rows(
+        talked,
+        "SELECT before.completion_id FROM turns JOIN turns before "
+        "ON before.turn_id = turns.parent_id WHERE turns.completion_id LIKE 'resp_%'",
+    )
+    assert linked == (first.id,)
+
+
 def test_a_rollback_is_served(talked: Talked) -> None:
     done = rejoinder(talked.system.home, "policy", "rollback", "0", "--yes")
     assert done.returncode == 0, done.stderr

@@ -69,9 +69,5 @@ def _reader(
 
 async def _raw_prompt(service: Service, prompt: str | tuple[int, ...]) -> tuple[History, list[int]]:
     """Return a prompt that no template renders; its turn has it as one message of a user."""
-    ids = await service.prompts.raw_ids(prompt, service.context_length)
-    if isinstance(prompt, str):
-        text = prompt
-    else:
-        text = service.tokenizer.decode(ids, skip_special_tokens=False)
+    text, ids = await service.prompts.raw(prompt, service.context_length)
     return History((Message("user", text),)), ids

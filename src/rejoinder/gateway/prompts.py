@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from rejoinder.chat.renderer import Renderer
@@ -57,25 +58,33 @@ class PromptMaker:
             return await loop.run_in_executor(self._threads, prompt.ids)
         return prompt.ids()
 
-    async def raw_ids(self, prompt: str | Sequence[int], context_length: int) -> list[int]:
-        """Return the ids of a prompt that no template renders, with the model's opening token.
+    async def raw(self, prompt: str | Sequence[int], context_length: int) -> tuple[str, list[int]]:
+        """Return text and ids of a prompt that no template renders.
+
+        A text gets the model's opening token, ids stay as they are.
 
         Raises:
             ApiError: 400, an id that the vocabulary lacks.
-            ContextLengthExceeded: as ``ids`` does.
+            ContextLengthExceeded: it is seen at once that it cannot fit.
         """
-        if not isinstance(prompt, str):
-            size = self._tokenizer.vocab_size
-            if any(not 0 <= id_ < size for id_ in prompt):
-                text = f"token ids of a prompt must be 0 to {size - 1}"
-                raise ApiError(400, "invalid_value", text, "prompt")
-            return list(prompt)
-        self._check_length(prompt, context_length)
-        if len(prompt) <= ENCODE_INLINE_CHARS:
-            return self._tokenizer.encode_document(prompt)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, self._tokenizer.encode_document, prompt
-        )
+        loop = asyncio.get_running_loop()
+        long = len(prompt) > ENCODE_INLINE_CHARS
+        if isinstance(prompt, str):
+            self._check_length(prompt, context_length)
+            encode = partial(self._tokenizer.encode_document, prompt)
+            return prompt, await loop.run_in_executor(self._threads, encode) if long else encode()
+        if len(prompt) > context_length:
+            raise ContextLengthExceeded(
+                f"the prompt has {len(prompt)} token ids; this model's context has "
+                f"{context_length}: shorten it"
+            )
+        size = self._tokenizer.vocab_size
+        if any(not 0 <= id_ < size for id_ in prompt):
+            text = f"token ids of a prompt must be 0 to {size - 1}"
+            raise ApiError(400, "invalid_value", text, "prompt")
+        ids = list(prompt)
+        decode = partial(self._tokenizer.decode, ids, skip_special_tokens=False)
+        return await loop.run_in_executor(self._threads, decode) if long else decode(), ids
 
     def _check_length(self, text: str, context_length: int) -> None:
         if len(text) > context_length * self._longest_token:

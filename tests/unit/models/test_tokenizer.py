@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from rejoinder.errors import ConfigError
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer, tokenizer_hash
@@ -44,6 +47,19 @@ def test_special_tokens_written_out_become_their_ids_and_no_others_are_added(
     assert loaded.decode(ids) == "hi"
     assert loaded.decode(ids, skip_special_tokens=False) == "<|im_start|>hi<|im_end|>"
     assert {256, 257, 258} == loaded.special_ids
+
+
+@pytest.mark.parametrize("text", ["hi", "<|im_start|>hi"])
+def test_a_text_that_stands_alone_gets_the_opening_token_once(
+    text: str, tiny_tokenizer: ModelTokenizer
+):
+    opening = Tokenizer.from_str(tiny_tokenizer.tokenizer.to_str())
+    opening.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", 257)]
+    )
+    assert tiny_tokenizer.encode_document(text) == tiny_tokenizer.encode(text)
+    made = replace(tiny_tokenizer, tokenizer=opening).encode_document(text)
+    assert made == tiny_tokenizer.encode("<|im_start|>hi")
 
 
 @pytest.mark.parametrize("where", ["file", "settings", "named", "nowhere"])

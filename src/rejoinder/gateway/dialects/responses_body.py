@@ -11,16 +11,16 @@ LOGPROBS = "message.output_text.logprobs"
 """What ``include`` says where a client wants log-probabilities."""
 
 
-class TextFormat(Struct):
+class ResponseTextFormat(Struct):
     """``text.format``; only plain text can be asked for."""
 
     type: str = "text"
 
 
-class Text(Struct):
+class ResponseText(Struct):
     """``text``."""
 
-    format: TextFormat | None = None
+    format: ResponseTextFormat | None = None
 
 
 class ResponsesBody(Struct, kw_only=True):
@@ -39,7 +39,7 @@ class ResponsesBody(Struct, kw_only=True):
     include: list[str] | None = None
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
-    text: Text | None = None
+    text: ResponseText | None = None
     chat_template_kwargs: Json | None = None
     user: User | None = None
     metadata: Json | None = None

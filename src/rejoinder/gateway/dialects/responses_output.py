@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import orjson
+
 from rejoinder.chat.families.events import (
     ArgumentsDelta,
     CallBegun,
@@ -104,13 +106,16 @@ class Output:
                 case ArgumentsDelta(_, text):
                     self._arguments(text)
                 case CallEnded():
-                    self._end("completed")
+                    pass  # a cut call ends like a whole one; which it is shows at the very end
             self._tokens = 0
 
     def finish(self, status: str) -> None:
         """End the last item; an answer that says nothing at all has one empty message."""
         if not self._items:
             self._begin("message")
+        last = self._open
+        if last is not None and last.call is not None and _is_json(last.text):
+            status = "completed"  # cut behind it
         self._end(status)
 
     def cut(self) -> None:
@@ -164,6 +169,14 @@ class Output:
             self._tell(f"response.{name}.done", told)
             self._tell("response.content_part.done", _place(item) | {"part": item.part()})
         self._tell("response.output_item.done", {"output_index": item.index, "item": item.json()})
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _place(item: _Item) -> Json:

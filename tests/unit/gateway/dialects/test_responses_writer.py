@@ -206,6 +206,19 @@ def test_an_answer_cut_by_its_length_is_incomplete_in_its_last_item(told):
     assert [item["status"] for item in response["output"]] == ["completed", "incomplete"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"), [('{"a":1}', "completed"), ('{"a"', "incomplete"), ("", "incomplete")]
+)
+def test_a_call_is_incomplete_where_the_answer_was_cut_inside_it(told, arguments, status):
+    one = told()
+    one.answer.finish_reason = FinishReason.LENGTH
+    call = [CallBegun(0, "call_1", "f"), ArgumentsDelta(0, arguments), CallEnded(0)]
+    events = one.stream([Piece(call, [1], ())])
+    assert events[-1]["type"] == "response.incomplete"
+    assert events[-1]["response"]["output"][0]["status"] == status
+    assert events[-2]["item"]["status"] == status
+
+
 def test_an_answer_that_says_nothing_is_an_empty_message(told):
     body = told().whole([Piece([], [1], ())])
     assert [item["type"] for item in body["output"]] == ["message"]
