@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import structlog
 
@@ -20,6 +20,15 @@ from rejoinder.types import Fate, Judgement, Message, Vote
 _log = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
+
+_Ask: TypeAlias = Callable[[Sequence[Message], Message, Sequence[Message]], Awaitable[_T]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """Why there is no answer; what a judge of another package returns may be anything else."""
+
+    vote: Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +55,43 @@ class Reader:
             )
         hinter: object = self.hints
         if judge is not None and judge is hinter and isinstance(judge, ReadsBoth):
-            return await self._both(task, judge, judge.read(*_turn(task)))
+            return await self._both(task, judge, judge.read)
         return await asyncio.gather(self._verdict(task, judge), self._hinting(task))
 
     async def _verdict(self, task: JudgeTask, judge: Judge | None) -> Judgement | None:
         if judge is None:
             return None
-        found = await self._within_deadline(task, judge.judge(*_turn(task)), "judgement")
-        return _no_verdict(judge, found) if isinstance(found, Vote) else _sound(judge, found)
+        found = await self._within_deadline(task, judge.judge, "judgement")
+        if isinstance(found, _Failed):
+            return _no_verdict(judge, found.vote)
+        return _sound(judge, found)
 
     async def _hinting(self, task: JudgeTask) -> Hinting | None:
         if self.hints is None:
             return None
-        found = await self._within_deadline(task, self.hints.hints(*_turn(task)), "hint")
-        return _no_hints(found) if isinstance(found, Vote) else found
+        found = await self._within_deadline(task, self.hints.hints, "hint")
+        return _no_hints(found.vote) if isinstance(found, _Failed) else found
 
     async def _both(
-        self, task: JudgeTask, judge: Judge, asked: Awaitable[tuple[Judgement, Hinting]]
+        self, task: JudgeTask, judge: Judge, ask: _Ask[tuple[Judgement, Hinting]]
     ) -> tuple[Judgement, Hinting]:
-        found = await self._within_deadline(task, asked, "judgement")
-        if isinstance(found, Vote):
-            return _no_verdict(judge, found), _no_hints(found)
+        found = await self._within_deadline(task, ask, "judgement")
+        if isinstance(found, _Failed):
+            return _no_verdict(judge, found.vote), _no_hints(found.vote)
         judgement, hinting = found
         return _sound(judge, judgement), hinting
 
-    async def _within_deadline(self, task: JudgeTask, asked: Awaitable[_T], what: str) -> _T | Vote:
-        """Wait for an answer; a failed vote says why there is none."""
+    async def _within_deadline(self, task: JudgeTask, ask: _Ask[_T], what: str) -> _T | _Failed:
+        """Ask about a job's turn, and say what went wrong where there is no answer."""
         try:
             async with asyncio.timeout(self.deadline_s):
-                return await asked
+                return await ask(task.context, task.answer, task.next_state)
         except TimeoutError:
-            return failed_vote("timeout", f"no {what} in {self.deadline_s:g} s")
+            return _Failed(failed_vote("timeout", f"no {what} in {self.deadline_s:g} s"))
         except Exception as error:  # noqa: BLE001 - a judge of another package; it is no verdict
             text = short_traceback(error)
-            _log.warning(f"no {what}: the judge raised", turn=task.turn_id, exception=text)
-            return failed_vote("exception", f"{type(error).__name__}: {error}")
+            _log.warning("judge raised", turn=task.turn_id, asked_for=what, exception=text)
+            return _Failed(failed_vote("exception", f"{type(error).__name__}: {error}"))
 
     def _refusal(self, task: JudgeTask) -> Vote | None:
         """Return a failed vote for a job that must not reach a judge.
@@ -93,10 +104,6 @@ class Reader:
         if task.unreadable is not None:
             return failed_vote("unreadable", task.unreadable)
         return None
-
-
-def _turn(task: JudgeTask) -> tuple[Sequence[Message], Message, Sequence[Message]]:
-    return task.context, task.answer, task.next_state
 
 
 def _sound(judge: Judge, judgement: Judgement) -> Judgement:

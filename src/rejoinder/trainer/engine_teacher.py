@@ -192,9 +192,10 @@ class EngineTeacher:
                 request, result = next(answers)
                 if isinstance(result, _AWAY):
                     raise TeacherAway(f"the teacher's engine: {result}") from result
-                fault = _fault(request, result, vocabulary)
-                if fault is not None or isinstance(result, EngineError):
-                    why = fault or ""
+                if isinstance(result, EngineError):
+                    why = str(result)
+                elif fault := _fault(request, result, vocabulary):
+                    why = fault
                 else:
                     told.append(self._told(one, result))
             if len(told) < len(one.prompts):
@@ -263,10 +264,8 @@ class EngineTeacher:
         return _Told(ids, logprobs, likeliest)
 
 
-def _fault(request: ScoreRequest, result: ScoreResult | EngineError, vocabulary: int) -> str | None:
+def _fault(request: ScoreRequest, result: ScoreResult, vocabulary: int) -> str | None:
     """Return why a result cannot teach: nothing that is missing is ever replaced."""
-    if isinstance(result, EngineError):
-        return str(result)
     tokens = len(request.ids) - request.start
     asked = [len(row) for row in request.candidates or ()]
     if len(result.logprobs) != tokens or [len(row) for row in result.candidates] != asked:

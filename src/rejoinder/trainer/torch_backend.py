@@ -37,9 +37,8 @@ _CHECKPOINT = "training.safetensors"
 _FP32_DIFFERENCE, _BF16_DIFFERENCE = 1e-4, 0.1
 """How far teacher and student may differ at a token where nothing differs but the packing."""
 _ENGINE_FP32, _ENGINE_BF16 = 1e-3, 0.5
-"""The same where an engine computes the one and the trainer the other: other kernels, in another
-order; in bfloat16 a logit near 20 is rounded by up to 0.06 on each side, at each of some hundred
-tokens that may be compared."""
+"""The same where an engine computes one of them: with other kernels, and in bfloat16 with logits
+that are rounded, near 20 by up to 0.06, at each of some hundred tokens."""
 
 
 class TorchBackend:

@@ -168,6 +168,19 @@ async def test_a_judge_that_raises_has_failed_and_the_loop_goes_on() -> None:
     assert journal.counts == {("failed_calls", "exception"): 1}
 
 
+async def test_a_judge_that_raises_before_it_awaits_is_a_failed_call_too() -> None:
+    judge = FakeJudge(judgement(1))
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("not even a coroutine")
+
+    judge.judge = broken  # type: ignore[method-assign, assignment]
+    journal = FakeJournal()
+    async with working(journal, judge):
+        await until(lambda: journal.retries)
+    assert journal.counts["failed_calls", "exception"] >= 1
+
+
 @pytest.mark.parametrize(
     ("returned", "code"),
     [
@@ -182,6 +195,7 @@ async def test_a_judge_that_raises_has_failed_and_the_loop_goes_on() -> None:
         (Judgement(1, (Vote(1),), None), "bad_judgement"),
         (Judgement(1, (Vote(1),), "fake-1", None, math.nan), "bad_judgement"),
         (1, "bad_judgement"),
+        (Vote(1), "bad_judgement"),
     ],
 )
 async def test_regression_what_is_no_judgement_is_a_counted_failure_and_never_a_sample(
