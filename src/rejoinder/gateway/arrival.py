@@ -42,6 +42,7 @@ class Job:
     prompt_ids: list[int]
     samplings: list[Sampling]
     """[n] per answer; they differ in their seeds."""
+    caller: Caller
     session_id: str
     completion_id: str
     created: int
@@ -51,6 +52,11 @@ class Job:
     """Bytes of the response have been sent."""
     settled: bool = False
     """The end of the answers has been handed to the journal."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt, and those sampled so far."""
+        return len(self.prompt_ids) + sum(len(answer.ids) for answer in self.answers)
 
 
 async def accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
@@ -96,6 +102,7 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
             history=history,
             prompt_ids=prompt_ids,
             samplings=[_seeded(chosen, choice) for choice in range(choices)],
+            caller=caller,
             session_id=link.session_id or new_id(),
             completion_id=f"chatcmpl-{new_id()}",
             created=int(time.time()),
@@ -142,10 +149,12 @@ def choose_sampling(
     """Return how answers are sampled.
 
     One rule for their length: what the client asks for (``max_completion_tokens`` before
-    ``max_tokens``, else the default), and never more than the context has room for.
+    ``max_tokens``, else the default), and never more than the context has room for or one response
+    may have.
     """
     asked = body.max_completion_tokens or body.max_tokens or config.default_max_tokens
-    chosen = sampling(body, max(1, min(asked, room)), vocab_size)
+    most = min(asked, room, config.max_answer_tokens // (body.n or 1))
+    chosen = sampling(body, max(1, most), vocab_size)
     if turn_type is TurnType.MAIN and config.main_temperature is not None:
         return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
     return chosen

@@ -15,11 +15,11 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from rejoinder.engine.base import GenerateRequest, TokenChunk
-from rejoinder.errors import ContextLengthExceeded, EngineError, EngineTimeout, UnknownVersion
+from rejoinder.errors import ContextLengthExceeded, EngineError
 from rejoinder.gateway import wire
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.capture import Piece
-from rejoinder.gateway.errors import ApiError, from_engine, send_error
+from rejoinder.gateway.errors import ApiError, fate_of, from_engine, is_failure, send_error
 from rejoinder.gateway.generation import ClientGone, Generation
 from rejoinder.gateway.reading import read_body
 from rejoinder.gateway.service import Service
@@ -73,8 +73,7 @@ class ChatCompletions:
             service.metrics.request_seconds.observe(time.perf_counter() - arrived)
 
     async def _refuse(self, send: Send, error: ApiError) -> None:
-        self._service.metrics.errors.labels(str(error.status), error.code).inc()
-        self._service.recorder.count("rejected", error.code)
+        self._service.count_error(error)
         await send_error(send, error)
 
     async def _serve(self, job: Job, arrived: float, receive: Receive, send: Send) -> None:
@@ -89,9 +88,9 @@ class ChatCompletions:
             end = Fate.CLIENT_GONE
             await recorder.written(self._abort(job, end, None))
         except EngineError as error:
-            end = Fate.TIMED_OUT if isinstance(error, EngineTimeout) else Fate.ENGINE_FAILED
+            end = fate_of(error)
             await recorder.written(self._abort(job, end, f"{error.code}: {error}"))
-            if not isinstance(error, UnknownVersion):  # it went between the check and the call
+            if is_failure(error):
                 service.note_error(f"engine: {error}")
             if not job.started:
                 raise
@@ -109,6 +108,7 @@ class ChatCompletions:
             service.note_error(f"internal error: {type(error).__name__}: {error}")
             await self._break_off(send, ApiError(500, "internal_error", "internal error"))
         finally:
+            service.admission.charge(job.caller.key, job.tokens)
             if job.identity.done:
                 recorder.close_session(job.session_id)
             service.metrics.requests.labels(end).inc()
@@ -144,7 +144,12 @@ class ChatCompletions:
         limit_s = config.request_timeout_s - (time.perf_counter() - arrived)
         requests = _requests(job, limit_s)
         async with Generation(
-            service.engine, requests, receive, limit_s, config.engine_wait_s
+            service.engine,
+            requests,
+            receive,
+            limit_s,
+            config.engine_wait_s,
+            service.generations,
         ) as generation:
             reply = _Reply(service, job, generation, send)
             await (reply.stream() if job.body.stream else reply.whole())
@@ -170,6 +175,7 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
             version=job.target.version,
             top_logprobs=top_logprobs,
             deadline_s=limit_s,
+            caller=f"{job.caller.tenant}/{job.caller.key}",
         )
         for answer, sampling in zip(job.answers, job.samplings, strict=True)
     ]
