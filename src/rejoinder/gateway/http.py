@@ -28,6 +28,8 @@ HEAD_S = 30.0
 """For a request's head; and for the rest of a body whose request has been answered."""
 UNREAD_S = 60.0
 """How long a client may take nothing of what waits for it."""
+LINGER_S = 2.0
+"""How long a client that is refused may go on sending."""
 KEEP_ALIVE_S = 75
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""
@@ -194,14 +196,27 @@ class Protocol(HttpToolsProtocol):
         self._refuse(self._refusal or ApiError(400, "invalid_http", msg))
 
     def _refuse(self, error: ApiError) -> None:
+        """Say why, and end; what still arrives is dropped for a moment.
+
+        A connection that is closed while its client sends is reset, and the client may never see
+        what it was told.
+        """
         self.config.refused(error)
-        if not (self._is_answering() and self.cycle.response_started):
-            body = error.body()
-            head = [STATUS_LINE[error.status], b"content-type: application/json\r\n"]
-            head += [f"{name}: {value}\r\n".encode() for name, value in error.headers().items()]
-            end = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            self.transport.write(b"".join([*head, end, body]))
-        self.transport.close()
+        self._deaf = True
+        if self._is_answering():
+            started = self.cycle.response_started
+            self.cycle.disconnected = True  # nothing it sends goes out any more
+            self.cycle.message_event.set()
+            if started:
+                self.transport.close()
+                return
+        body = error.body()
+        head = [STATUS_LINE[error.status], b"content-type: application/json\r\n"]
+        head += [f"{name}: {value}\r\n".encode() for name, value in error.headers().items()]
+        end = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(b"".join([*head, end, body]))
+        self.transport.write_eof()
+        self._within(LINGER_S)
 
 
 def _head_too_large(limit: int) -> ApiError:

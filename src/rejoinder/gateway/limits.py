@@ -90,10 +90,6 @@ class Admission:
         """Refuse new requests from now on; in ``seconds`` this process will have ended."""
         self._closed_until = self._clock() + seconds
 
-    def release(self) -> None:
-        """Let shared numbers go, at the end of the process."""
-        self._tally.close()
-
     def _refuse_while_closing(self, now: float) -> None:
         if self._closed_until is not None:
             raise ApiError(

@@ -149,6 +149,5 @@ class Service:
 
     def close(self) -> None:
         """Stop the threads."""
-        self.admission.release()
         self._reads.shutdown(wait=False, cancel_futures=True)
         self.renders.shutdown(wait=False, cancel_futures=True)

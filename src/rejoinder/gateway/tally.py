@@ -72,11 +72,6 @@ class Tally:
         finally:
             fcntl.lockf(descriptor, fcntl.LOCK_UN, length, key * length)
 
-    def close(self) -> None:
-        """Let the file go; the numbers stay for the other workers."""
-        if self._file is not None:
-            self._file.close()
-
 
 class KeyNumbers:
     """The numbers of one key."""
