@@ -157,13 +157,10 @@ async def test_what_follows_a_refused_body_is_neither_kept_nor_waited_for(gatewa
         wire = await Wire.to(g)
         wire.writer.write(post(b"x" * 5000, length=10**9))
         assert b"HTTP/1.1 413" in await wire.until(b"}}")
-        with pytest.raises(ConnectionError):
-            while True:
+        async with asyncio.timeout(10):
+            while not (wire.reader.at_eof() or wire.writer.is_closing()):
                 wire.writer.write(b"x" * 10_000)
-                await wire.writer.drain()
                 await asyncio.sleep(0.01)
-                if wire.reader.at_eof():
-                    raise ConnectionResetError
 
 
 async def test_after_a_refused_body_has_come_the_connection_serves_on(gateway):

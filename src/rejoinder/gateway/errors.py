@@ -9,7 +9,7 @@ import orjson
 from starlette.types import Send
 
 from rejoinder.chat.messages import BadMessages
-from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable, UnknownVersion
+from rejoinder.errors import EngineBusy, EngineError, EngineTimeout, EngineUnavailable
 from rejoinder.types import Fate
 
 MAX_MESSAGE_CHARS = 2000
@@ -93,8 +93,10 @@ def fate_of(error: EngineError) -> Fate:
 
 
 def is_failure(error: EngineError) -> bool:
-    """Return whether an operator should hear of it, unlike of an end or of a version that went."""
-    return not isinstance(error, ShuttingDown | UnknownVersion)
+    """Return whether an operator should hear of it, unlike of an end or of a client's mistake."""
+    return isinstance(error, EngineBusy) or (
+        error.status >= 500 and not isinstance(error, ShuttingDown)
+    )
 
 
 def from_messages(error: BadMessages) -> ApiError:

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -121,8 +122,14 @@ class Protocol(HttpToolsProtocol):
         if self._deaf or self.transport.is_closing():
             return
         self._counted += len(data)
-        super().data_received(data)
-        if self.transport.is_closing():
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # there is nothing to upgrade to: it is served as it is
+        except httptools.HttpParserError:  # told to its sender only, who could fill the log with it
+            self._refuse(self._refusal or ApiError(400, "invalid_http", "this is no valid HTTP"))
+        if self._deaf or self.transport.is_closing():
             return
         if self._counted > self._limit and (self._in_head or self._in_body):
             self._refuse(_head_too_large(self._limit))
@@ -190,10 +197,6 @@ class Protocol(HttpToolsProtocol):
             self._within(HEAD_S)  # of a body that was refused
 
     # --- refusals -----------------------------------------------------------------------------
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read, in the form of all other errors."""
-        self._refuse(self._refusal or ApiError(400, "invalid_http", msg))
 
     def _refuse(self, error: ApiError) -> None:
         """Say why, and end; what still arrives is dropped for a moment.
