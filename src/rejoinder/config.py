@@ -56,7 +56,7 @@ class SessionRule(Section):
 
     Asked in order, when neither header, URL, body nor metadata names a session; the first rule that
     finds an id decides. Texts are searched for literally, so that a request costs no more than its
-    length whatever its writer puts into it. Built in is a rule for OpenClaw.
+    length whatever its writer puts into it. Built in are rules for OpenClaw and for Claude Code.
     """
 
     name: str = Field(pattern=r"^[a-z0-9_-]{1,32}$")
@@ -81,6 +81,12 @@ class SessionRule(Section):
 OPENCLAW_SESSION = SessionRule(
     name="openclaw", look_in="first_user", after=("\n\nRuntime: agent=", "| sessionId=")
 )
+CLAUDE_CODE_SESSIONS = (
+    SessionRule(name="claude-code", look_in="header.X-Claude-Code-Session-Id"),
+    SessionRule(name="claude-code-id", look_in="metadata.user_id", after=('"session_id":"',)),
+    SessionRule(name="claude-code-old", look_in="metadata.user_id", after=("_session_",)),
+)
+"""In the order in which its versions came up with them, the newest first."""
 SIDE_OPENINGS = (
     "read heartbeat.md",
     "pre-compaction memory flush",
@@ -145,7 +151,9 @@ class GatewayConfig(Section):
     )
     """A request whose last user message begins so is a side turn unless it says its type: programs
     ask so for titles, heartbeats and memory. Lower case, and compared without regard to case."""
-    session_rules: tuple[SessionRule, ...] = Field((OPENCLAW_SESSION,), max_length=16)
+    session_rules: tuple[SessionRule, ...] = Field(
+        (OPENCLAW_SESSION, *CLAUDE_CODE_SESSIONS), max_length=16
+    )
     drain_s: float = Field(30.0, ge=0)
     """How long answers in progress may take after SIGTERM; then they are ended and recorded so."""
 

@@ -10,8 +10,9 @@ import pytest
 from gateway_kit import Running, Script, user
 
 from rejoinder.gateway import generation, http
-from rejoinder.gateway.app import CHAT_PATH
 
+
+CHAT = "/v1/chat/completions"
 HELLO = user("Capital of France?")
 
 
@@ -38,7 +39,7 @@ class Wire:
         return await asyncio.wait_for(self.reader.readuntil(part), seconds)
 
 
-def post(body: bytes, *lines: str, length: int | None = None, path: str = CHAT_PATH) -> bytes:
+def post(body: bytes, *lines: str, length: int | None = None, path: str = CHAT) -> bytes:
     length = len(body) if length is None else length
     head = [f"POST {path} HTTP/1.1", "host: x", *lines]
     if not any(line.startswith("transfer-encoding") for line in lines):

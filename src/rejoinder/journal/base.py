@@ -76,6 +76,26 @@ class OpenTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """What a client may ask for again by the id of its completion."""
+
+    body: bytes
+    """The JSON object, as the client was sent it."""
+    own_messages: int
+    """Leading messages of the request that were its own instructions: a later request that goes
+    on from this one brings others."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierResponse:
+    """The conversation that a later request goes on from."""
+
+    turn_id: str
+    messages: tuple[Message, ...]
+    """All that was said, the answer included; without the response's own instructions."""
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedTurn:
     """An answer that is complete. Durable before its last byte leaves (design, rule 3)."""
 
@@ -93,6 +113,8 @@ class FinishedTurn:
     """Hash of history plus answer: what the next request will be recognised by."""
     first_token_s: float | None = None
     total_s: float | None = None
+    response: KeptResponse | None = None
+    """Where the client asked that it be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +171,21 @@ class TurnJournal(Protocol):
 
     def read_answers(self, turn_ids: Sequence[str]) -> dict[str, Message]:
         """Return the answers of turns, as their clients saw them; broken ones are left out."""
+        ...
+
+    def read_response(self, scope: Scope, response_id: str) -> bytes | None:
+        """Return the object of a kept response of the scope's tenant and key, if there is one."""
+        ...
+
+    def read_earlier(self, scope: Scope, response_id: str) -> EarlierResponse | None:
+        """Return the conversation of a kept response of the scope's tenant and key."""
+        ...
+
+    def delete_response(self, scope: Scope, response_id: str) -> Future[bool]:
+        """Forget a kept response of the scope's tenant and key; whether there was one.
+
+        Its turn stays: it is a record of what was sampled.
+        """
         ...
 
     def find_session(self, scope: Scope, external_session: str) -> str | None:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -173,6 +173,14 @@ answers = Table(
     Column("first_token_s", Double),
     Column("total_s", Double),
     Column("error", Text),
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    _turn_key(),
+    Column("own_messages", Integer, nullable=False),  # leading ones that no later request repeats
+    Column("body", LargeBinary, nullable=False),  # JSON, as the client was sent it
 )
 
 contents = Table(
