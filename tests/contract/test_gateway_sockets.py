@@ -11,7 +11,6 @@ from gateway_kit import Running, Script, user
 
 from rejoinder.gateway import generation, http
 
-
 CHAT = "/v1/chat/completions"
 HELLO = user("Capital of France?")
 
