@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ from rejoinder.log import secrets_of, set_up_logging
 
 log = structlog.get_logger(__name__)
 
+SPARE_FILES = 256
+"""Journal, logs, models and the like."""
 SETTLE_S = 3.0
 """How long answers that are broken off may take to tell their clients; then they are cut off."""
 
@@ -85,8 +88,27 @@ def serve(
 ) -> None:
     """Run one worker in this process."""
     set_up_logging(config.log_level, secrets=secrets_of(config))
+    allow_files(2 * config.gateway.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, sockets, worker, make_engine))
+
+
+def allow_files(wanted: int) -> None:
+    """Let this process open so many files, as far as the system lets it.
+
+    A connection is a file, and so is the one to the engine behind it. Many systems allow 1024
+    unless one asks; beyond that no connection is accepted, and none to the engine is made.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        log.warning(
+            "the system allows fewer open files than gateway.max_connections may need",
+            allowed=most,
+            needed=wanted,
+        )
 
 
 async def _serve(
