@@ -320,8 +320,15 @@ class LlmHintsConfig(LlmVotesConfig):
     kind: Literal["llm"] = "llm"
 
 
+class JudgeHintsConfig(Section):
+    """One pass: each vote of the judge, with ``judge.kind = "llm"``, gives a score and a hint."""
+
+    kind: Literal["judge"] = "judge"
+
+
 HintsConfig = Annotated[
-    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig, Field(discriminator="kind")
+    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig | JudgeHintsConfig,
+    Field(discriminator="kind"),
 ]
 
 
@@ -337,7 +344,7 @@ class LoraConfig(Section):
 
 
 DistilKind: TypeAlias = Literal["topk", "token", "tail", "jsd"]
-TeacherWeights: TypeAlias = Literal["frozen", "current", "ema"]
+TeacherWeights: TypeAlias = Literal["frozen", "current", "ema", "engine"]
 HintChoice: TypeAlias = Literal["overlap", "token_overlap", "longest", "random"]
 
 
@@ -357,11 +364,28 @@ class DistilConfig(Section):
     likely tokens."""
 
 
+class TeacherEngineConfig(Section):
+    """The engine that teaches, with ``weights = "engine"``; its tokenizer must be the policy's."""
+
+    url: str | None = None
+    """Of an engine of this system (``rejoinder engine``); not set: the one that serves."""
+    policy: str | None = None
+    """Of those that it serves; not set: ``model.policy``."""
+    version: int = Field(0, ge=0)
+    """Of that policy; it must be loaded there. 0, the start weights, always is."""
+    timeout_s: float = Field(60.0, gt=0)
+    """For one answer under one hint; after it the step waits and is taken again."""
+    allow_external: bool = False
+    """Must be true for an engine off this machine: conversations leave it."""
+
+
 class TeacherConfig(Section):
     """Who scores an answer with the hint in its prompt."""
 
     weights: TeacherWeights = "frozen"
-    """The policy's start weights, those in training, or a running average of these."""
+    """The policy's start weights, those in training, a running average of these, or a model that an
+    engine holds."""
+    engine: TeacherEngineConfig = TeacherEngineConfig()
     decay: float = Field(0.95, gt=0, lt=1)
     """Share of the average that each optimizer step keeps, for ``ema``. The default averages about
     the last 20 steps, as an open recipe of self-distillation (SDPO) does; with 0.999, usual in

@@ -172,8 +172,10 @@ def _read(dialect: Dialect, data: bytes, most: int) -> _Asked:
 
 def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: LinkDecision) -> None:
     identity, tools = job.identity, job.request.tools
-    # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
+    # In the client's order, as they were rendered: a teacher's prompt is rendered from these texts.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
+    options = job.request.template_options
+    options_text = msgspec.json.encode(options).decode() if options else None
     fate = planned_fate(service.config.gateway, prompt.samplings[0], identity.turn_type)
     now = time.time()
     for answer, chosen in zip(prompt.answers, prompt.samplings, strict=True):
@@ -193,6 +195,7 @@ def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: Link
                 owner=service.owner,
                 messages=prompt.history.messages,
                 tools=tools_text,
+                options=options_text,
                 prompt_ids=prompt.ids,
                 request_chain=prompt.history.request_chain,
                 sampling=chosen,

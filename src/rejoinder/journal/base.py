@@ -71,6 +71,8 @@ class OpenTurn:
     step_index: int | None = None
     trace: bytes | None = None
     """[16] the client's W3C trace id; a hint that requests belong together."""
+    options: str | None = None
+    """JSON of further arguments of the chat template, if any, as they were rendered with."""
     link: Json = field(default_factory=dict)
     """Which rules linked it, and from where its session and type come; see ``explain_turn``."""
 
@@ -227,8 +229,8 @@ class TurnJournal(Protocol):
         """Store a person's own score; it outranks the judge until the sample is consumed.
 
         It replaces the verdict alone: hints of the turn stay, and where the algorithm learns from
-        hints, replies are still read for them. Only for completions of the scope's tenant and key,
-        whatever their ``user``.
+        hints, replies are still read for them, and so is ``text``. Only for completions of the
+        scope's tenant and key, whatever their ``user``.
         """
         ...
 
@@ -272,11 +274,27 @@ class JudgeTask:
 
 
 @dataclass(frozen=True, slots=True)
+class HintMaker:
+    """Which hint judge drew a hint; kept with it."""
+
+    fingerprint: str
+    """Changes whenever the same input could give other hints: rules, prompt, model, words."""
+    kind: str
+    """As in ``hints.kind``."""
+    model: str | None
+    """The model that was asked and where; None where none was."""
+    prompt: str
+    """Hash of what decides beside the model: the prompt, or the rules and their words."""
+
+
+@dataclass(frozen=True, slots=True)
 class SampleSpec:
     """The learning signal a judgement gives; None in ``commit_judgement`` means no sample."""
 
     reward: float | None
     hints: tuple[str, ...] = ()
+    hinted_by: HintMaker | None = None
+    """Set by the judging loop where there are hints; algorithms leave it."""
 
 
 class SampleRule(Protocol):
@@ -366,6 +384,8 @@ class TrainSample:
     """The conversation that the prompt was made from; only of samples with hints."""
     tools: str | None = None
     """JSON of the request's tools, likewise."""
+    options: str | None = None
+    """JSON of the further template arguments, likewise."""
 
     @property
     def oldest_version(self) -> int:

@@ -201,6 +201,7 @@ class TurnGroup:
             "shared_messages": shared.messages,
             "messages": encode_messages(body[shared.messages :], store),
             "tools_digest": store(turn.tools.encode()) if turn.tools else None,
+            "options_digest": store(turn.options.encode()) if turn.options else None,
             "sampling": encode_sampling(turn.sampling),
             "link_reason": turn.link_reason,
             "link": encode_json(turn.link),

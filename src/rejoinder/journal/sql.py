@@ -207,7 +207,7 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         return self._writer.submit(lambda c: turns.abort_open_turns(c, owner_prefix, alive))
 
     def read_request(self, turn_id: str) -> Request:
-        """Return a turn's exact prompt ids, its messages and its tools."""
+        """Return a turn's exact prompt ids, and what they were rendered from."""
         return read_request(self.database.reader(), turn_id)
 
     # --- judging ------------------------------------------------------------------------------
