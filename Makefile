@@ -10,7 +10,7 @@ LOCKED := --constraint constraints.txt --constraint requirements-dev.lock
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-long bench lint format docs clean
+.PHONY: help demo up test test-long fuzz bench lint format docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -23,6 +23,9 @@ up: $(DONE)/package $(DONE)/model ## install, then leave the system running
 
 test: lint ## install, then lint, type check and all tests but the long ones
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+fuzz: $(DONE)/fuzz $(DONE)/model ## mutated requests, 100,000 per API, and Schemathesis
+	$(BIN)/python -m pytest tests/fuzz -s --fuzz-requests 100000 $(ARGS)
 
 test-long: $(DONE)/dev $(DONE)/model ## the long test suites
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -67,6 +70,10 @@ $(DONE)/torch: constraints.txt | $(DONE)/python
 
 $(DONE)/package: pyproject.toml requirements-dev.lock $(DONE)/torch
 	$(PIP) $(LOCKED) --editable .
+	@touch $@
+
+$(DONE)/fuzz: $(DONE)/dev
+	$(PIP) $(LOCKED) --editable '.[dev,fuzz]'
 	@touch $@
 
 $(DONE)/dev: $(DONE)/package

@@ -19,6 +19,12 @@ CHAT_TEMPLATE = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fuzz")
+    group.addoption("--fuzz-requests", type=int, default=2_000, help="requests per dialect")
+    group.addoption("--fuzz-seed", type=int, default=1, help="other seeds give other requests")
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> ModelTokenizer:
     """A byte-level tokenizer without merges: one token per byte, and ChatML's special tokens."""

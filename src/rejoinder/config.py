@@ -99,6 +99,16 @@ SIDE_OPENINGS = (
 )
 
 
+class KeyLimits(Section):
+    """Limits of one API key in place of the gateway's own; what is not set stays as there."""
+
+    key: str = Field(min_length=1)
+    """The key's name in ``REJOINDER_API_KEYS``; ``local`` where the gateway has no keys."""
+    max_concurrent: int | None = Field(None, ge=1)
+    requests_per_minute: int | None = Field(None, ge=1)
+    tokens_per_minute: int | None = Field(None, ge=1)
+
+
 class GatewayConfig(Section):
     """The HTTP side."""
 
@@ -108,10 +118,24 @@ class GatewayConfig(Section):
     require_keys: bool = False
     """Also on loopback; off loopback keys are always required."""
     max_body_bytes: int = Field(8 << 20, ge=1024)
+    max_head_bytes: int = Field(64 << 10, ge=4096)
+    """Request line and headers of one request; longer ones get 431."""
+    max_answer_tokens: int = Field(65_536, ge=1)
+    """Sampled tokens of one response. Each of ``n`` answers has an equal part, and ends with
+    ``length`` there."""
     max_concurrent: int = Field(256, ge=1)
-    """Requests in progress per worker and per key; the next one gets 429."""
+    """Requests in progress per key, in all workers together; the next one gets 429."""
+    requests_per_minute: int | None = Field(None, ge=1)
+    """Per key, in all workers together: so many at once, then evenly; not set: any number."""
+    tokens_per_minute: int | None = Field(None, ge=1)
+    """Per key, in all workers together: prompt and sampled tokens, counted when a request ends.
+    A key that is over its tokens gets 429 until it has made up for it; not set: any number."""
+    key_limits: tuple[KeyLimits, ...] = Field((), max_length=1000)
     max_queued: int = Field(1024, ge=1)
-    """Requests in progress per worker in all; the next one gets 429."""
+    """Requests in progress per worker in all; the next one gets 429. The last eighth of the places
+    is for keys that have no other request there."""
+    max_connections: int = Field(4096, ge=1)
+    """Open connections per worker; the next one gets 503."""
     request_timeout_s: float = Field(600.0, gt=0)
     engine_wait_s: float = Field(30.0, ge=0)
     """How long requests without a token wait for an engine that is away or starts again."""
@@ -130,6 +154,16 @@ class GatewayConfig(Section):
     session_rules: tuple[SessionRule, ...] = Field(
         (OPENCLAW_SESSION, *CLAUDE_CODE_SESSIONS), max_length=16
     )
+    drain_s: float = Field(30.0, ge=0)
+    """How long answers in progress may take after SIGTERM; then they are ended and recorded so."""
+
+    @field_validator("key_limits")
+    @classmethod
+    def _name_each_key_once(cls, limits: tuple[KeyLimits, ...]) -> tuple[KeyLimits, ...]:
+        names = [one.key for one in limits]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"the key {twice!r} is there twice")
+        return limits
 
     @field_validator("side_openings")
     @classmethod

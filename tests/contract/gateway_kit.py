@@ -19,6 +19,7 @@ from rejoinder.engine.base import ClientLogprob, EngineInfo, GenerateRequest, To
 from rejoinder.errors import EngineError
 from rejoinder.gateway.app import create_app
 from rejoinder.gateway.auth import KeyRing, parse_keys
+from rejoinder.gateway.http import HttpConfig
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import FinishReason
@@ -209,9 +210,10 @@ async def running(
     with SqlJournal(url) as journal:
         ring = parse_keys(keys) if keys else KeyRing()
         app = create_app(config, engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-        )
+        service = app.state.service
+        http = HttpConfig(app, config.gateway, service.count_error)
+        http.timeout_graceful_shutdown = 1
+        server = uvicorn.Server(http)
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             base_url = f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -222,7 +224,7 @@ async def running(
                     assert not serving.done(), "the gateway did not start"
                     await asyncio.sleep(0.002)
                 async with httpx.AsyncClient(base_url=base_url, timeout=20) as client:
-                    yield Running(client, engine, journal, app.state.service, base_url)
+                    yield Running(client, engine, journal, service, base_url)
             finally:
                 server.should_exit = True
                 await serving

@@ -42,7 +42,7 @@ def gateway(ctx: typer.Context, fd: Descriptor = None, lifeline: LifelineEnd = N
     _prepare(config)
     from rejoinder.gateway.server import run_gateway
 
-    run_gateway(config, [listener])
+    run_gateway(config, [listener], handed_over=fd is not None)
 
 
 def engine(ctx: typer.Context, fd: Descriptor = None, lifeline: LifelineEnd = None) -> None:

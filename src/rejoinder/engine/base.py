@@ -31,6 +31,8 @@ class GenerateRequest:
     """Seconds from arrival until the engine gives up with ``EngineTimeout``."""
     priority: int = 0
     """Lower goes first: 0 people, 10 judges, 15 teachers, 20 evaluation."""
+    caller: str = ""
+    """Who asks. Of those who wait, the caller with the fewest answers under way is next."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.serving import Turns
 from rejoinder.gateway.session_url import SESSION_PREFIX, without_session
+from rejoinder.gateway.tally import SharedTally
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
 
@@ -72,6 +73,7 @@ def create_app(
     renderer: Renderer | None = None,
     owner: str | None = None,
     siblings: Iterable[str] = (),
+    shared: SharedTally | None = None,
 ) -> FastAPI:
     """Return the gateway's application.
 
@@ -86,6 +88,7 @@ def create_app(
         renderer: None takes the model's chat template.
         owner: this process's id in the journal; None makes one.
         siblings: owner ids of other workers of this gateway.
+        shared: what these workers count together; None: there are no others.
 
     Raises:
         ConfigError: no keys where they are needed, or a model without tokenizer or template.
@@ -98,6 +101,7 @@ def create_app(
         load_keys(config.gateway) if keys is None else keys,
         owner or heartbeat.new_owner(),
         renderer,
+        shared,
     )
 
     @asynccontextmanager
@@ -149,8 +153,7 @@ def _report_end(task: asyncio.Task[None]) -> None:
 
 def _add_error_handlers(app: FastAPI, service: Service, forms: Mapping[str, Form]) -> None:
     def respond(request: Request, error: ApiError) -> Response:
-        service.metrics.errors.labels(str(error.status), error.code).inc()
-        service.recorder.count("rejected", error.code)
+        service.count_error(error)
         form = forms.get(request.url.path)
         status, body = form.refusal(error) if form else (error.status, error.body())
         return Response(body, status, error.headers(), media_type="application/json")

@@ -44,6 +44,7 @@ class Job:
     request: TurnRequest
     identity: Identity
     target: Target
+    caller: Caller
     prompts: list[Prompt]
     session_id: str
     completion_id: str
@@ -57,6 +58,12 @@ class Job:
     """Bytes of the response have been sent."""
     settled: bool = False
     """The end of the answers has been handed to the journal."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompts, and those sampled so far."""
+        given = sum(len(prompt.ids) for prompt in self.prompts)
+        return given + sum(len(answer.ids) for answer in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ async def _accept(
             request=request,
             identity=identity,
             target=target,
+            caller=caller,
             prompts=prompts,
             session_id=session_id,
             completion_id=completion_id,

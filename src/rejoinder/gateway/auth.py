@@ -44,6 +44,11 @@ class KeyRing:
         return len(self._keys)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all keys, in the order of their entries."""
+        return tuple(key.caller.key for key in self._keys) or (LOCAL_KEY,)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The keys themselves, for the log's redaction only."""
         return tuple(key.secret.decode() for key in self._keys)
@@ -122,7 +127,8 @@ def load_keys(config: GatewayConfig) -> KeyRing:
     """Read the environment's keys and refuse to serve strangers (rule 9).
 
     Raises:
-        ConfigError: a malformed entry, or no keys where the host or ``require_keys`` needs them.
+        ConfigError: a malformed entry, no keys where the host or ``require_keys`` needs them, or
+            limits of a key that there is not.
     """
     keys = parse_keys(os.environ.get(KEYS_VARIABLE, ""))
     if not keys and config.host not in LOOPBACK:
@@ -133,5 +139,11 @@ def load_keys(config: GatewayConfig) -> KeyRing:
     if not keys and config.require_keys:
         raise ConfigError(
             f"gateway.require_keys is true and there are none: set {KEYS_VARIABLE}=tenant:name:key"
+        )
+    unknown = [limits.key for limits in config.key_limits if limits.key not in keys.names]
+    if unknown:
+        raise ConfigError(
+            f"gateway.key_limits: no key is named {unknown[0]!r}; {KEYS_VARIABLE} names "
+            f"{', '.join(keys.names) if keys else f'none, so that the one caller is {LOCAL_KEY!r}'}"
         )
     return keys

@@ -77,7 +77,6 @@ class Endpoint(ABC):
         """
 
     async def _refuse(self, send: Send, error: ApiError) -> None:
-        self._service.metrics.errors.labels(str(error.status), error.code).inc()
-        self._service.recorder.count("rejected", error.code)
+        self._service.count_error(error)
         status, body = self._form.refusal(error)
         await send_json(send, status, body, error.headers())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import orjson
 from starlette.types import Send
 
 from rejoinder.chat.messages import BadMessages
-from rejoinder.errors import EngineError, EngineTimeout
+from rejoinder.errors import EngineBusy, EngineError, EngineTimeout, EngineUnavailable
+from rejoinder.types import Fate
 
 MAX_MESSAGE_CHARS = 2000
 """Messages quote what was wrong; a hostile value shall not come back as a whole."""
-RETRY_AFTER_S = 1
-"""What clients are told to wait where a limit or a restarting engine refuses them."""
+RETRY_AFTER_S = 1.0
+"""What clients are told to wait at least, and where nothing better is known."""
+SHUTTING_DOWN = "shutting_down"
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 _PARAMS = {"context_length_exceeded": "messages", "model_not_found": "model"}
@@ -23,12 +26,21 @@ _PARAMS = {"context_length_exceeded": "messages", "model_not_found": "model"}
 class ApiError(Exception):
     """A refusal with everything its response needs."""
 
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        param: str | None = None,
+        *,
+        retry_after_s: float = RETRY_AFTER_S,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = _shortened(message)
         self.param = None if param is None else _shortened(param)
+        self.retry_after_s = max(retry_after_s, RETRY_AFTER_S)
 
     @property
     def retryable(self) -> bool:
@@ -41,8 +53,8 @@ class ApiError(Exception):
             return {"www-authenticate": "Bearer"}
         if not self.retryable:
             return {}
-        headers = {"retry-after": str(RETRY_AFTER_S), "x-should-retry": "true"}
-        if self.status == 408:  # the rest of the body may never come
+        headers = {"retry-after": str(math.ceil(self.retry_after_s)), "x-should-retry": "true"}
+        if self.status == 408 or self.code == SHUTTING_DOWN:  # nothing more is read from it
             headers["connection"] = "close"
         return headers
 
@@ -65,6 +77,26 @@ def _shortened(text: str) -> str:
 def from_engine(error: EngineError) -> ApiError:
     """Return an engine's error as the client should see it, status and code unchanged."""
     return ApiError(error.status, error.code, str(error) or error.code, _PARAMS.get(error.code))
+
+
+class ShuttingDown(EngineUnavailable):
+    """The gateway ends before an answer is complete; no failure of the engine."""
+
+    code = SHUTTING_DOWN
+
+
+def fate_of(error: EngineError) -> Fate:
+    """Return what becomes of answers that break off with an error."""
+    if isinstance(error, ShuttingDown):
+        return Fate.PROCESS_KILLED
+    return Fate.TIMED_OUT if isinstance(error, EngineTimeout) else Fate.ENGINE_FAILED
+
+
+def is_failure(error: EngineError) -> bool:
+    """Return whether an operator should hear of it, unlike of an end or of a client's mistake."""
+    return isinstance(error, EngineBusy) or (
+        error.status >= 500 and not isinstance(error, ShuttingDown)
+    )
 
 
 def from_messages(error: BadMessages) -> ApiError:

@@ -1,8 +1,9 @@
 """Runs the engine calls of one request side by side and hands over what is ready, in bursts.
 
 One task per answer moves chunks from the engine into a list; whoever serves the client takes all
-that has gathered at once. So a burst of tokens costs one write, a single token leaves at once,
-and a slow client never holds up sampling.
+that has gathered at once. So a burst of tokens costs one write and a single token leaves at once.
+Where a client does not take what is ready, only so much gathers; then the engine's connection is
+not read any more, and what is sampled waits there.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from starlette.types import Receive
 
 from rejoinder.engine.base import Engine, GenerateRequest, TokenChunk
 from rejoinder.errors import EngineError, EngineUnavailable
-from rejoinder.gateway.errors import timed_out
+from rejoinder.gateway.errors import ShuttingDown, timed_out
 
+MOST_READY = 1024
+"""Chunks of one request that wait for a client which does not take them."""
 RETRY_S = 0.25
 """Between two tries to reach an engine that is away."""
 
@@ -41,22 +44,27 @@ class Generation:
         receive: Receive,
         limit_s: float,
         engine_wait_s: float,
+        running: set[Generation],
     ) -> None:
+        """``running`` holds this generation while the context lasts."""
         self._engine = engine
         self._requests = requests
         self._receive = receive
         self._limit_s = limit_s
         self._engine_wait_s = engine_wait_s
+        self._all_running = running
         self._ready: list[tuple[int, TokenChunk]] = []
         self._running = len(requests)
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
+        self._taken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._pumps: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Generation:
         loop = asyncio.get_running_loop()
+        self._all_running.add(self)
         self._pumps = [
             loop.create_task(self._pump(index, request))
             for index, request in enumerate(self._requests)
@@ -66,6 +74,7 @@ class Generation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._all_running.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         pending = [task for task in self._tasks if not task.done()]
@@ -89,11 +98,16 @@ class Generation:
             await self._wake.wait()
             self._wake.clear()
         ready, self._ready = self._ready, []
+        self._taken.set()
         return ready
 
     def stop(self, choice: int) -> None:
         """End one answer early: its stop string has appeared."""
         self._pumps[choice].cancel()
+
+    def end(self) -> None:
+        """Break off, for the process ends: ``burst`` says so after what is ready."""
+        self._fail(ShuttingDown("this gateway is shutting down; ask again"))
 
     async def _pump(self, choice: int, request: GenerateRequest) -> None:
         give_up = asyncio.get_running_loop().time() + self._engine_wait_s
@@ -116,6 +130,9 @@ class Generation:
                     self._wake.set()
                     begun = True
                     finished = chunk.finish_reason is not None
+                    while len(self._ready) >= MOST_READY and not finished:
+                        self._taken.clear()
+                        await self._taken.wait()
         except EngineUnavailable:
             if begun or asyncio.get_running_loop().time() + RETRY_S > give_up:
                 raise

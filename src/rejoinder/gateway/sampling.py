@@ -16,13 +16,15 @@ def choose_sampling(
     """Return how answers are sampled.
 
     One rule for their length: what the client asks for, else the default, and never more than
-    the context has room for.
+    the context has room for or one response may have.
 
     Raises:
         ApiError: 400, a bias for an id that the vocabulary lacks.
     """
     asked = request.max_tokens or config.default_max_tokens
-    chosen = _sampling(request, max(1, min(asked, room)), vocab_size)
+    answers = request.choices * max(1, len(request.prompts))
+    most = min(asked, room, config.max_answer_tokens // answers)
+    chosen = _sampling(request, max(1, most), vocab_size)
     if turn_type is TurnType.MAIN and config.main_temperature is not None:
         return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
     return chosen

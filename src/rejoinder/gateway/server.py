@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.config import LOOPBACK, Config
@@ -25,19 +27,31 @@ from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.gateway.app import create_app
 from rejoinder.gateway.auth import KEYS_VARIABLE, KeyRing, load_keys
 from rejoinder.gateway.heartbeat import new_owner
+from rejoinder.gateway.http import HttpConfig
+from rejoinder.gateway.service import Service
+from rejoinder.gateway.workers import Worker, supervise
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.log import secrets_of, set_up_logging
 
 log = structlog.get_logger(__name__)
 
-DRAIN_S = 30
-"""How long answers in progress may take after SIGTERM; then they are ended and recorded so."""
-KEEP_ALIVE_S = 75
-BACKLOG = 2048
+SPARE_FILES = 256
+"""Journal, logs, models and the like."""
+SETTLE_S = 3.0
+"""How long answers that are broken off may take to tell their clients; then they are cut off."""
 
 
-def run_gateway(config: Config, sockets: Sequence[socket.socket]) -> None:
+def run_gateway(
+    config: Config, sockets: Sequence[socket.socket], *, handed_over: bool = False
+) -> None:
     """Serve on bound sockets until SIGTERM or SIGINT.
+
+    Args:
+        config: the resolved configuration.
+        sockets: bound; they need not listen.
+        handed_over: another process holds the sockets too and will start a successor, for which
+            new connections shall wait at the end. Else they are refused with 503 while answers in
+            progress are finished.
 
     Raises:
         ConfigError: keys are needed and missing, or the model cannot be found.
@@ -45,11 +59,9 @@ def run_gateway(config: Config, sockets: Sequence[socket.socket]) -> None:
     """
     check_bound(sockets, load_keys(config.gateway))
     if config.gateway.workers == 1:
-        serve(config, sockets, new_owner())
+        serve(config, sockets, Worker(new_owner(), hands_over=handed_over))
         return
-    from rejoinder.gateway.workers import supervise
-
-    supervise(config, sockets)
+    supervise(config, sockets, handed_over=handed_over)
 
 
 def check_bound(sockets: Sequence[socket.socket], keys: KeyRing) -> None:
@@ -71,44 +83,53 @@ def check_bound(sockets: Sequence[socket.socket], keys: KeyRing) -> None:
 def serve(
     config: Config,
     sockets: Sequence[socket.socket],
-    owner: str,
-    siblings: Sequence[str] = (),
+    worker: Worker,
     make_engine: Callable[[Config], Engine] = connect_engine,
 ) -> None:
     """Run one worker in this process."""
     set_up_logging(config.log_level, secrets=secrets_of(config))
+    allow_files(2 * config.gateway.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, sockets, owner, siblings, make_engine))
+        runner.run(_serve(config, sockets, worker, make_engine))
+
+
+def allow_files(wanted: int) -> None:
+    """Let this process open so many files, as far as the system lets it.
+
+    A connection is a file, and so is the one to the engine behind it. Many systems allow 1024
+    unless one asks; beyond that no connection is accepted, and none to the engine is made.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        log.warning(
+            "the system allows fewer open files than gateway.max_connections may need",
+            allowed=most,
+            needed=wanted,
+        )
 
 
 async def _serve(
     config: Config,
     sockets: Sequence[socket.socket],
-    owner: str,
-    siblings: Sequence[str],
+    worker: Worker,
     make_engine: Callable[[Config], Engine],
 ) -> None:
     engine = make_engine(config)
     try:
         rule = build_algorithm(config.trainer)
         with SqlJournal(config.journal_url, rule=rule) as journal:
-            app = create_app(config, engine, journal, owner=owner, siblings=siblings)
-            server = _Server(
-                uvicorn.Config(
-                    app,
-                    http="httptools",
-                    ws="none",
-                    lifespan="on",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    proxy_headers=False,
-                    backlog=BACKLOG,
-                    timeout_keep_alive=KEEP_ALIVE_S,
-                    timeout_graceful_shutdown=DRAIN_S,
-                ),
-                on_exit=lambda: setattr(app.state.service, "draining", True),
+            app = create_app(
+                config,
+                engine,
+                journal,
+                owner=worker.owner,
+                siblings=worker.siblings,
+                shared=worker.shared,
             )
+            server = Server(app, hands_over=worker.hands_over)
             _tame_garbage_collector()
             await server.serve(sockets=list(sockets))
             if not server.started:
@@ -129,30 +150,59 @@ def _tame_garbage_collector() -> None:
     gc.set_threshold(2_000, 4, 40)
 
 
-class _Server(uvicorn.Server):
-    """A server that returns after a signal; uvicorn's own would kill the process by it again.
+class Server(uvicorn.Server):
+    """A server that ends gracefully, and returns afterwards.
 
-    Behind it there is still work to do: the journal writes what is queued.
+    uvicorn's own would kill the process by the signal again, and behind it there is still work to
+    do: the journal writes what is queued. The end has up to four parts:
+
+    1. New requests are refused, ``/readyz`` fails, and answers in progress go on. Unless a
+       successor takes the socket over, new connections are still accepted, to be told so.
+    2. After ``gateway.drain_s`` the answers are broken off, and their clients told.
+    3. ``SETTLE_S`` later whatever still runs is cut off.
+    4. The turns of all get their end in the journal.
     """
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_exit = on_exit
+    def __init__(self, app: FastAPI, *, hands_over: bool = False) -> None:
+        self._service: Service = app.state.service
+        super().__init__(HttpConfig(app, self._service.config.gateway, self._service.count_error))
+        self._hands_over = hands_over
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Turn SIGTERM and SIGINT into a graceful end; a second one ends at once."""
+        """Turn SIGTERM and SIGINT into a graceful end; a second one breaks answers off at once."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
-            loop.add_signal_handler(number, self._stop, number)
+            loop.add_signal_handler(number, self.end)
         try:
             yield
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
 
-    def _stop(self, number: signal.Signals) -> None:
-        self._on_exit()
-        self.force_exit = self.should_exit  # uvicorn does so for a second SIGINT only
-        self.handle_exit(number, None)
+    def end(self) -> None:
+        """Begin to end; called again, wait no longer for answers in progress."""
+        if self._service.draining:
+            self._break_off()
+            return
+        self._service.drain()
+        self.should_exit = self._hands_over
+        asyncio.get_running_loop().call_later(self._service.config.gateway.drain_s, self._break_off)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Say whether to stop accepting connections; asked ten times a second."""
+        if self._service.draining and not self._service.admission.active:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    def _break_off(self) -> None:
+        self.should_exit = True
+        self._service.end_answers()
+        asyncio.get_running_loop().call_later(SETTLE_S, self._cut_off)
+
+    def _cut_off(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()

@@ -14,12 +14,15 @@ from rejoinder.engine.base import Engine, EngineInfo
 from rejoinder.engine.limits import unknown_version
 from rejoinder.errors import EngineError, EngineUnavailable
 from rejoinder.gateway.auth import KeyRing
+from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.generation import Generation
 from rejoinder.gateway.limits import Admission
 from rejoinder.gateway.linker import Linker
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
+from rejoinder.gateway.tally import SharedTally
 from rejoinder.gateway.token_texts import TokenTexts
 from rejoinder.models.tokenizer import ModelTokenizer
 
@@ -39,6 +42,7 @@ class Service:
         keys: KeyRing,
         owner: str,
         renderer: Renderer | None = None,
+        shared: SharedTally | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
@@ -57,7 +61,9 @@ class Service:
         self.metrics = GatewayMetrics()
         self.recorder = Recorder(journal, self.metrics)
         self.models = ModelNames(config.model)
-        self.admission = Admission(config.gateway.max_concurrent, config.gateway.max_queued)
+        self.admission = Admission(config.gateway, keys.names, shared)
+        self.generations = set[Generation]()
+        """Answers being sampled, to be told of the end of this process."""
         self.reads = ThreadPoolExecutor(2, "journal-read")
         self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
         self.linker = Linker(journal, self.reads, self.metrics)
@@ -123,6 +129,21 @@ class Service:
         """Take an error back that turned out to be none; another one since then stays."""
         if self.last_error is not None and self.last_error[0] == text:
             self.last_error = None
+
+    def count_error(self, error: ApiError) -> None:
+        """Count a refusal in metrics and for ``status``."""
+        self.metrics.errors.labels(str(error.status), error.code).inc()
+        self.recorder.count("rejected", error.code)
+
+    def drain(self) -> None:
+        """Refuse new requests from now on; those in progress go on."""
+        self.draining = True
+        self.admission.close(self.config.gateway.drain_s)
+
+    def end_answers(self) -> None:
+        """Break off the answers that are being sampled; their clients are told."""
+        for generation in list(self.generations):
+            generation.end()
 
     def close(self) -> None:
         """Stop the threads."""

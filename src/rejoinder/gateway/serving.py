@@ -14,13 +14,13 @@ import structlog
 from starlette.types import Receive, Send
 
 from rejoinder.engine.base import GenerateRequest, TokenChunk
-from rejoinder.errors import ContextLengthExceeded, EngineError, EngineTimeout, UnknownVersion
+from rejoinder.errors import ContextLengthExceeded, EngineError
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import Piece
 from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
-from rejoinder.gateway.errors import ApiError, from_engine
+from rejoinder.gateway.errors import ApiError, fate_of, from_engine, is_failure
 from rejoinder.gateway.generation import ClientGone, Generation
 from rejoinder.gateway.identity import Headers
 from rejoinder.gateway.service import Service
@@ -70,9 +70,9 @@ class Turns(Endpoint):
             end = Fate.CLIENT_GONE
             await recorder.written(self._abort(job, end, None))
         except EngineError as error:
-            end = Fate.TIMED_OUT if isinstance(error, EngineTimeout) else Fate.ENGINE_FAILED
+            end = fate_of(error)
             await recorder.written(self._abort(job, end, f"{error.code}: {error}"))
-            if not isinstance(error, UnknownVersion):  # it went between the check and the call
+            if is_failure(error):
                 service.note_error(f"engine: {error}")
             if not job.started:
                 raise
@@ -91,6 +91,7 @@ class Turns(Endpoint):
             failure = ApiError(500, "internal_error", "internal error")
             await self._break_off(job, send, failure)
         finally:
+            service.admission.charge(job.caller.key, job.tokens)
             if job.identity.done:
                 recorder.close_session(job.session_id)
             service.metrics.requests.labels(end).inc()
@@ -127,7 +128,12 @@ class Turns(Endpoint):
         limit_s = config.request_timeout_s - (time.perf_counter() - arrived)
         requests = _requests(job, limit_s)
         async with Generation(
-            service.engine, requests, receive, limit_s, config.engine_wait_s
+            service.engine,
+            requests,
+            receive,
+            limit_s,
+            config.engine_wait_s,
+            service.generations,
         ) as generation:
             reply = _Reply(service, job, generation, send)
             await (reply.stream() if job.request.stream else reply.whole())
@@ -152,6 +158,7 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
             version=job.target.version,
             top_logprobs=job.request.top_logprobs,
             deadline_s=limit_s,
+            caller=f"{job.caller.tenant}/{job.caller.key}",
         )
         for prompt in job.prompts
         for answer, sampling in zip(prompt.answers, prompt.samplings, strict=True)

@@ -24,7 +24,9 @@ from rejoinder.models.embedded import resolve_model
 from rejoinder.net import http_url, reachable
 
 GRACE_S = 45.0
-"""Longer than a gateway lets answers finish, and than a training step on a laptop takes."""
+"""Longer than a training step on a laptop takes."""
+AFTER_DRAIN_S = 15.0
+"""For what a gateway has to do after it has let answers finish."""
 TRIES_AT_START = 3
 """Before anything has served, a role that ended so often will not get up by itself."""
 _POLL_S = 0.2
@@ -144,7 +146,7 @@ class LocalSystem:
     def stop(self) -> None:
         """End all roles in order; called again while that lasts, by force."""
         if self._launcher is not None:
-            self._launcher.stop(GRACE_S)
+            self._launcher.stop(max(GRACE_S, self.config.gateway.drain_s + AFTER_DRAIN_S))
 
     def _started(self) -> LocalLauncher:
         if self._launcher is None:

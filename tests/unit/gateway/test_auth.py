@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from rejoinder.config import GatewayConfig
+from rejoinder.config import GatewayConfig, KeyLimits
 from rejoinder.errors import ConfigError
 from rejoinder.gateway.auth import Caller, KeyRing, load_keys, parse_keys
 from rejoinder.gateway.errors import ApiError
@@ -116,3 +116,14 @@ def test_a_socket_that_strangers_reach_needs_keys_whatever_the_configuration_say
         with pytest.raises(ConfigError, match="reachable"):
             check_bound([here, everywhere], KeyRing())
         check_bound([everywhere], parse_keys("t:n:sk-x"))
+
+
+def test_limits_of_a_key_that_there_is_not_are_refused_at_the_start(monkeypatch):
+    config = GatewayConfig(key_limits=(KeyLimits(key="ana", max_concurrent=1),))
+    monkeypatch.setenv("REJOINDER_API_KEYS", "a:alice:k1,a:bob:k2")
+    with pytest.raises(ConfigError, match=r"no key is named 'ana'; .* names alice, bob"):
+        load_keys(config)
+    monkeypatch.delenv("REJOINDER_API_KEYS")
+    with pytest.raises(ConfigError, match="'local'"):
+        load_keys(config)
+    load_keys(GatewayConfig(key_limits=(KeyLimits(key="local"),)))

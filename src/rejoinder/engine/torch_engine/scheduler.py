@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rejoinder.engine.torch_engine.batch import Span
+from rejoinder.engine.torch_engine.fairness import caller_of, fair_order
 from rejoinder.engine.torch_engine.pace import Pace
 from rejoinder.engine.torch_engine.sequence import Generation, Sequence
 from rejoinder.engine.torch_engine.slots import SlotPool, common_prefix
@@ -88,19 +90,28 @@ class Scheduler:
         yield from self._waiting
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence.
+        """Queue a sequence. In a full queue it takes the last place of the caller with the most.
 
         Raises:
-            EngineBusy: the queue is full.
+            EngineBusy: the queue is full, and no other caller has more waiting than this one.
         """
         if len(self._waiting) >= self._max_waiting:
-            raise EngineBusy(
-                f"{len(self._waiting)} requests are waiting for the engine; retry later or raise "
-                "engine.max_waiting"
-            )
+            self._make_room(sequence)
         self._arrivals += 1
         sequence.order = self._arrivals
         bisect.insort(self._waiting, sequence, key=lambda waiting: waiting.rank)
+
+    def _make_room(self, newcomer: Sequence) -> None:
+        counts = Counter(caller_of(one) for one in self._waiting)
+        longest, most = counts.most_common(1)[0]
+        busy = EngineBusy(
+            f"{len(self._waiting)} requests are waiting for the engine; retry later or raise "
+            "engine.max_waiting"
+        )
+        if most <= counts[caller_of(newcomer)] + 1:
+            raise busy
+        last = next(one for one in reversed(self._waiting) if caller_of(one) == longest)
+        self.fail(last, busy)
 
     def drop_ended(self, now: float) -> None:
         """Drop sequences that were cancelled, and fail those whose deadline has passed."""
@@ -112,8 +123,14 @@ class Scheduler:
                 self.fail(sequence, EngineTimeout(f"no complete answer within {seconds} s"))
 
     def admit(self, live: Callable[[str], Weights]) -> None:
-        """Start waiting sequences while there is room; ``live`` gives a policy's live weights."""
-        for sequence in list(self._waiting):
+        """Start waiting sequences while there is room; ``live`` gives a policy's live weights.
+
+        Of one priority the caller with the fewest running sequences is next, and of a caller's the
+        oldest: who sends much waits behind its own requests, not others behind them.
+        """
+        if not self._slots.has_free():
+            return
+        for sequence in fair_order(self._waiting, self.running):
             if not self._slots.has_free():
                 return
             if not self._has_place(sequence):

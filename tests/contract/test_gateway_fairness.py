@@ -1,0 +1,58 @@
+"""Several keys before one engine that is full: none waits behind another's crowd."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from gateway_kit import KEYS, running, user
+
+from tiny_model import save_tiny_model, torch_engine
+
+ALICE, BOB = ({"authorization": f"Bearer {key}"} for key in ("sk-alice-1", "sk-bob-22"))
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "one request of many answers"])
+async def test_a_single_request_does_not_wait_for_another_keys_crowd(
+    tiny_tokenizer, journal_url, tmp_path, together
+):
+    model = save_tiny_model(tmp_path / "model", tiny_tokenizer)
+    sizes = {"max_tokens": 12, "logit_bias": {"258": -100}}
+    async with (
+        torch_engine(model, max_running=2) as engine,
+        running(tiny_tokenizer, journal_url, keys=KEYS) as g,
+    ):
+        g.service.engine = engine
+        await g.service.probe_engine()
+        requests, answers = (100, 1) if together else (4, 25)
+        crowd = [
+            asyncio.create_task(g.chat(user("a" * 20), headers=ALICE, n=answers, **sizes))
+            for _ in range(requests)
+        ]
+        await g.eventually(lambda: engine._worker.scheduler.waiting > 90, seconds=20)
+        single = await g.chat(user("b" * 20), headers=BOB, **sizes)
+        left = engine._worker.scheduler.waiting
+        assert single.status_code == 200
+        assert left > 80, "the crowd still waits"
+        for task in crowd:
+            task.cancel()
+        await asyncio.gather(*crowd, return_exceptions=True)
+
+
+async def test_a_key_that_is_at_its_limit_leaves_the_others_theirs(gateway):
+    async with gateway(keys=KEYS, requests_per_minute=2) as g:
+        statuses = [(await g.chat(user("Hi"), headers=ALICE)).status_code for _ in range(4)]
+        assert statuses == [200, 200, 429, 429]
+        refused = await g.chat(user("Hi"), headers=ALICE)
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+        assert 29 <= int(refused.headers["retry-after"]) <= 30
+        assert (await g.chat(user("Hi"), headers=BOB)).status_code == 200
+
+
+async def test_tokens_of_all_answers_and_of_broken_ones_count(gateway):
+    async with gateway(keys=KEYS, tokens_per_minute=500, request_timeout_s=1.0) as g:
+        g.engine.say("x" * 40, gate=asyncio.Event(), gate_after=30)
+        assert (await g.chat(user("Hi"), headers=ALICE, n=32)).status_code == 504
+        refused = await g.chat(user("Hi"), headers=ALICE)
+        assert refused.status_code == 429
+        assert "500 tokens per minute" in refused.json()["error"]["message"]
