@@ -30,6 +30,8 @@ class Script:
     """What the engine does with one request."""
 
     text: str = "Paris."
+    ids: list[int] | None = None
+    """Sampled in the place of the text's own ids."""
     eos: bool = True
     """Sample an end token after the text."""
     error: EngineError | None = None
@@ -77,7 +79,8 @@ class ObedientEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         self.requests.append(request)
         script = self.script(request)
-        ids = self.tokenizer.encode(script.text) + list(self.tokenizer.eos_ids) * script.eos
+        own = self.tokenizer.encode(script.text) if script.ids is None else script.ids
+        ids = own + list(self.tokenizer.eos_ids) * script.eos
         limit = request.sampling.max_tokens
         kept = ids[:limit]
         self.running += 1

@@ -24,6 +24,7 @@ from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
 from rejoinder.gateway.service import Service
+from rejoinder.gateway.splicer import explained
 from rejoinder.journal.base import NextState, OpenTurn
 from rejoinder.types import Fate, Sampling, Scope, TurnType, new_id
 
@@ -40,6 +41,9 @@ class Job:
     target: Target
     history: History
     prompt_ids: list[int]
+    """[P] what the engine gets: ``rendered_ids``, with earlier answers as they were sampled."""
+    rendered_ids: list[int]
+    """[R] the same text as the tokenizer has it."""
     samplings: list[Sampling]
     """[n] per answer; they differ in their seeds."""
     session_id: str
@@ -77,24 +81,26 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, body.user or "")
     async with service.linker.in_order(scope, identity):
-        prompt_ids = await service.prompts.ids(
+        rendered_ids = await service.prompts.ids(
             history.messages,
             body.shown_tools,
             body.chat_template_kwargs,
             service.context_length,
         )
+        link = await service.linker.link(history, scope, identity)
+        prompt_ids, link = _spliced(service, history, link, rendered_ids)
         room = service.context_length - len(prompt_ids)
         chosen = choose_sampling(
             service.config.gateway, body, identity.turn_type, room, service.vocab_size
         )
         choices = (body.n or 1) if room > 0 else 1  # where none can be sampled one row says so
-        link = await service.linker.link(history, scope, identity)
         job = Job(
             body=body,
             identity=identity,
             target=target,
             history=history,
             prompt_ids=prompt_ids,
+            rendered_ids=rendered_ids,
             samplings=[_seeded(chosen, choice) for choice in range(choices)],
             session_id=link.session_id or new_id(),
             completion_id=f"chatcmpl-{new_id()}",
@@ -134,6 +140,17 @@ def _decode(data: bytes, context_length: int) -> tuple[ChatBody, list[str], Hist
         raise from_messages(error) from error
     _ = history.chains
     return body, without_effect, history
+
+
+def _spliced(
+    service: Service, history: History, link: LinkDecision, rendered_ids: list[int]
+) -> tuple[list[int], LinkDecision]:
+    """Return the prompt with earlier answers as they were sampled; the link says what was done."""
+    if not history.answers:
+        return rendered_ids, link
+    prompt = service.splicer.splice(link.continues, rendered_ids, service.context_length)
+    told = {**link.explanation, "prompt": explained(prompt, link.continues)}
+    return prompt.ids, replace(link, explanation=told)
 
 
 def choose_sampling(

@@ -251,6 +251,9 @@ class _Reply:
         job = self._job
         job.settled = True
         finished = [answer.finished(job.history) for answer in job.answers]
+        remember = self._service.splicer.remember
+        for turn in finished:
+            remember(turn.turn_id, job.prompt_ids, job.rendered_ids, turn.answer_ids)
         return await self._service.recorder.finish(finished)
 
     def _fingerprint(self, version: int) -> str:

@@ -20,6 +20,7 @@ from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
+from rejoinder.gateway.splicer import Splicer
 from rejoinder.gateway.wire import TokenTexts
 from rejoinder.models.tokenizer import ModelTokenizer
 
@@ -60,7 +61,8 @@ class Service:
         self.admission = Admission(config.gateway.max_concurrent, config.gateway.max_queued)
         self._reads = ThreadPoolExecutor(2, "journal-read")
         self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
-        self.linker = Linker(journal, self._reads, self.metrics)
+        self.splicer = Splicer(journal.read_turn_ids, tokenizer, self.metrics)
+        self.linker = Linker(journal, self._reads, self.metrics, self.splicer)
         self.family = choose_family(config.model.family, tokenizer, renderer)
         self.prompts = PromptMaker(
             self.family.renderer, self.renders, max(map(len, tokenizer.tokenizer.get_vocab()))

@@ -151,6 +151,10 @@ class TurnJournal(Protocol):
         """Return the answers of turns, as their clients saw them; broken ones are left out."""
         ...
 
+    def read_turn_ids(self, turn_id: str) -> tuple[list[int], list[int]] | None:
+        """Return the exact prompt ids and sampled ids of a turn; None where it has no answer."""
+        ...
+
     def find_session(self, scope: Scope, external_session: str) -> str | None:
         """Return the internal id of the session a client names, if it is known."""
         ...

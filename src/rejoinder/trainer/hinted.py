@@ -1,18 +1,21 @@
 """Prompts with a hint in them: the student's own prompt, rendered again with one message changed.
 
-With nothing added the rendering must give the student's prompt id for id; a conversation that does
-not (a template option that is not recorded, another template) teaches by its verdict alone.
+Earlier answers stand in the student's prompt as they were sampled (``chat/splicing.py``), and so
+they do in the teacher's: with nothing added it is the student's prompt, id for id. A conversation
+whose rendering has another text than that prompt (a template option that is not recorded, another
+template) teaches by its verdict alone.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rejoinder.chat.renderer import Renderer
+from rejoinder.chat.splicing import changed_after, same_text
 from rejoinder.errors import InvalidRequest
 from rejoinder.journal.base import TrainSample
 from rejoinder.types import Message
@@ -24,7 +27,7 @@ class HintFault(StrEnum):
     """Why a sample's hints do not teach; each is counted."""
 
     PROMPT_DIFFERS = "prompt_differs"
-    """Rendered again, the conversation does not give the ids that were sampled from."""
+    """Rendered again, the conversation does not give the text that was answered."""
     NO_ROOM = "no_room"
     """The context, or ``trainer.max_sample_tokens``, has no room for one sentence of the hint."""
     TEMPLATE_REFUSES = "template_refuses"
@@ -46,15 +49,21 @@ class TeacherPrompts:
 class HintRenderer:
     """Renders conversations with a hint, as the gateway rendered them without."""
 
-    def __init__(self, renderer: Renderer, context_length: int) -> None:
+    def __init__(
+        self, renderer: Renderer, context_length: int, token_bytes: Mapping[int, bytes]
+    ) -> None:
+        """``token_bytes``: the bytes that each id stands for."""
         self._renderer = renderer
+        self._token_bytes = token_bytes
         self._context_length = context_length
 
     def prompts(self, sample: TrainSample) -> TeacherPrompts:
         """Return the teacher's prompts of a sample."""
-        if self._ids(sample, sample.messages) != sample.prompt_ids:
+        rendered = self._ids(sample, sample.messages)
+        if rendered is None or not same_text(sample.prompt_ids, rendered, self._token_bytes):
             return TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * len(sample.hints))
-        tried = [self._fitting(sample, hint) for hint in sorted(sample.hints, key=len)[::-1]]
+        hints = sorted(sample.hints, key=len)[::-1]
+        tried = [self._fitting(sample, rendered, hint) for hint in hints]
         found = [one for one in tried if not isinstance(one, HintFault)]
         return TeacherPrompts(
             tuple(ids for ids, _ in found),
@@ -62,7 +71,9 @@ class HintRenderer:
             sum(is_shorter for _, is_shorter in found),
         )
 
-    def _fitting(self, sample: TrainSample, hint: str) -> tuple[list[int], bool] | HintFault:
+    def _fitting(
+        self, sample: TrainSample, rendered: list[int], hint: str
+    ) -> tuple[list[int], bool] | HintFault:
         """Return a prompt that leaves room for the answer, with as many sentences as fit.
 
         A sentence is never cut: half of one may ask for the contrary.
@@ -74,6 +85,7 @@ class HintRenderer:
             ids = self._ids(sample, with_hint(sample.messages, text))
             if ids is None:
                 return HintFault.TEMPLATE_REFUSES
+            ids = changed_after(sample.prompt_ids, rendered, ids, self._token_bytes)
             if len(ids) <= most:
                 return ids, count < len(sentences)
         return HintFault.NO_ROOM
