@@ -14,7 +14,13 @@ import orjson
 import uvicorn
 
 from rejoinder.config import Config, GatewayConfig
-from rejoinder.engine.base import ClientLogprob, EngineInfo, GenerateRequest, TokenChunk
+from rejoinder.engine.base import (
+    ClientLogprob,
+    Engine,
+    EngineInfo,
+    GenerateRequest,
+    TokenChunk,
+)
 from rejoinder.errors import EngineError
 from rejoinder.gateway.app import create_app
 from rejoinder.gateway.auth import KeyRing, parse_keys
@@ -185,14 +191,19 @@ KEYS = "acme:alice:sk-alice-1,acme:bob:sk-bob-22,other:carol:sk-carol"
 
 @contextlib.asynccontextmanager
 async def running(
-    tokenizer: ModelTokenizer, url: str, *, keys: str = "", **gateway: Any
+    tokenizer: ModelTokenizer,
+    url: str,
+    *,
+    keys: str = "",
+    served_by: Engine | None = None,
+    **gateway: Any,
 ) -> AsyncIterator[Running]:
-    """Start a gateway and stop it."""
+    """Start a gateway and stop it; ``served_by`` takes the place of the engine that obeys."""
     config = Config(gateway=GatewayConfig(**{"engine_wait_s": 0.0, **gateway}))
     engine = ObedientEngine(tokenizer)
     with SqlJournal(url) as journal:
         ring = parse_keys(keys) if keys else KeyRing()
-        app = create_app(config, engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
+        app = create_app(config, served_by or engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
         server = uvicorn.Server(
             uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
         )

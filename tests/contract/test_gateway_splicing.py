@@ -9,7 +9,10 @@ from gateway_kit import KEYS, Json, Running, Script, bot, running, user
 
 from rejoinder.errors import JournalError
 from rejoinder.journal.columns import decode_json
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.tokenizer import load_tokenizer
 from splicing_kit import text_of, tokenizer
+from tiny_model import torch_engine
 
 PRAISE = "ab ab."
 
@@ -198,3 +201,26 @@ async def test_ids_that_cannot_be_read_cost_neither_the_answer_nor_the_link(qwen
         first, second = g.turns()
         assert second["parent_id"] == first["turn_id"]
         assert told(g)[1]["rule"] == "unread"
+
+
+@pytest.mark.model
+async def test_the_engine_computes_nothing_of_the_turn_before_again(journal_url):
+    model = resolve_model("embedded")
+    real = load_tokenizer(model)
+    # Letters that the tokenizer joins, and that the model is made to sample one by one.
+    letter = real.encode("a")[0]
+    assert real.encode("aaaa") != [letter] * 4
+    async with (
+        torch_engine(model, context_length=512) as engine,
+        running(real, journal_url, served_by=engine) as g,
+    ):
+        for bias, rule in (({}, "same"), ({str(letter): 100}, "spliced")):
+            history = [user(f"Name a colour, {rule}.")]
+            asked = {"temperature": 0.0, "max_tokens": 8, "logit_bias": bias}
+            first = await g.answer(*history, **asked)
+            history += [first["choices"][0]["message"], user("And another one.")]
+            second = await g.answer(*history, **asked)
+            assert told(g)[-1]["rule"] == rule
+            before = first["usage"]["prompt_tokens"] + first["usage"]["completion_tokens"]
+            cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+            assert cached == before - 1  # all but the last sampled token, which nothing followed

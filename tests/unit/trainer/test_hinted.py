@@ -14,7 +14,8 @@ from rejoinder.errors import InvalidRequest
 from rejoinder.journal.base import TrainSample
 from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts, with_hint
 from rejoinder.types import Json, Message, VersionRun
-from splicing_kit import family, render, text_of, token_bytes, tokenizer
+from splicing_kit import family, render, token_bytes, tokenizer
+from splicing_kit import text_of as bytes_of
 
 HINT = "Answer in one short sentence."
 QUESTION = (Message("system", "Be kind."), Message("user", "Why is the sky blue?"))
@@ -127,7 +128,7 @@ def test_the_teacher_has_earlier_answers_as_the_student_has_them() -> None:
     assert found.faults == ()
     (ids,) = found.prompts
     hinted = render("qwen", *with_hint(one.messages, HINT))
-    assert text_of("qwen", ids) == text_of("qwen", hinted)
+    assert bytes_of("qwen", ids) == bytes_of("qwen", hinted)
     assert ids != hinted
     end = len("at once.<|im_end|>_assistant_")  # more than all that the hint can have changed
     assert ids[: len(one.prompt_ids) - end] == one.prompt_ids[:-end]
