@@ -145,18 +145,26 @@ def last_shared_border(
 
 
 def _run(left: Sequence[int], i: int, right: Sequence[int], j: int) -> int:
-    """Return how many ids from ``left[i]`` and ``right[j]`` on are equal, by growing blocks."""
+    """Return how many ids from ``left[i]`` and ``right[j]`` on are equal.
+
+    By growing blocks, and by halves in the one that is not: most runs are short or reach the end.
+    """
     most = min(len(left) - i, len(right) - j)
-    count, step = 0, 1
-    while step and count < most:
-        size = min(step, most - count)
-        a, b = i + count, j + count
-        if left[a : a + size] == right[b : b + size]:
-            count += size
-            step *= 2
+    low, size = 0, 1
+    while low < most:
+        high = min(low + size, most)
+        if left[i + low : i + high] != right[j + low : j + high]:
+            break
+        low, size = high, 2 * size
+    else:
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[i + low : i + middle] == right[j + low : j + middle]:
+            low = middle
         else:
-            step = size // 2
-    return count
+            high = middle
+    return low
 
 
 def _next_shared_border(
