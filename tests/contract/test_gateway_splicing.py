@@ -19,7 +19,9 @@ PRAISE = "ab ab."
 
 def letter_by_letter(text: str) -> list[int]:
     """Return the ids of a text as nobody's tokenizer makes them."""
-    return [id_ for char in text for id_ in tokenizer("qwen").encode(char)]
+    *rest, end = text.partition("</tool_call>")[:2]
+    ids = [id_ for char in "".join(rest) for id_ in tokenizer("qwen").encode(char)]
+    return ids + tokenizer("qwen").encode(end)
 
 
 @pytest.fixture
@@ -83,6 +85,20 @@ async def test_an_answer_that_was_cut_has_no_end_token_of_its_own(qwen):
         first, second = prompts(g)
         cut = letter_by_letter(PRAISE[:4])
         assert second[: len(first) + 5] == [*first, *cut, EOS]
+        assert told(g)[1]["rule"] == "spliced"
+
+
+async def test_a_call_that_the_prompt_has_begun_is_kept_with_its_beginning(qwen):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    async with qwen() as g:
+        say(g, ' {"k": "ab a"}}\n</tool_call>')
+        first = await g.answer(user("go"), tools=tools, tool_choice="required")
+        message = first["choices"][0]["message"]
+        result = {"role": "tool", "content": "done", "tool_call_id": "c"}
+        await g.answer(user("go"), message, result, tools=tools)
+        one, two = prompts(g)
+        sampled = g.journal.read_turn_ids(g.turns()[0]["turn_id"])[1]
+        assert two[: len(one) + len(sampled)] == one + sampled
         assert told(g)[1]["rule"] == "spliced"
 
 

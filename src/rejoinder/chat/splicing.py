@@ -92,10 +92,15 @@ def splice(
     return SplicedPrompt(ids, outcome, kept)
 
 
-def same_text(left: list[int], right: list[int], token_bytes: Mapping[int, bytes]) -> bool:
-    """Whether two prompts stand for the same bytes."""
-    ends = len(left), len(right)
-    return left == right or last_shared_border(left, right, token_bytes) == ends
+def text_end(own: list[int], rendered: list[int], token_bytes: Mapping[int, bytes]) -> int | None:
+    """Return how many ids of a prompt say what a rendering says; None where it says another thing.
+
+    More ids may follow: a prompt can begin the answer.
+    """
+    if own[: len(rendered)] == rendered:
+        return len(rendered)
+    end, at = last_shared_border(own, rendered, token_bytes)
+    return end if at == len(rendered) else None
 
 
 def changed_after(

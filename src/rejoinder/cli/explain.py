@@ -81,6 +81,8 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
         if link["prompt"].get("turns"):
             kept, turns = link["prompt"]["ids"], ", ".join(link["prompt"]["turns"])
             yield "", f"its first {kept} ids are those of {turns}"
+    if "begun" in link:
+        yield "begins", f"with a call: the last {link['begun']} ids of its prompt"
     if entry["trace"]:
         yield "trace", entry["trace"]
     yield "state", _with(entry["state"], entry["fate"])

@@ -25,6 +25,7 @@ from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.splicer import explained
+from rejoinder.gateway.tool_choice import WantedCall, wanted_call, without_calls
 from rejoinder.journal.base import NextState, OpenTurn
 from rejoinder.types import Fate, Sampling, Scope, TurnType, new_id
 
@@ -44,6 +45,8 @@ class Job:
     """[P] what the engine gets: ``rendered_ids``, with earlier answers as they were sampled."""
     rendered_ids: list[int]
     """[R] the same text as the tokenizer has it."""
+    begun: int
+    """Ids at the end of the prompt with which the answer begins: of a call that was asked for."""
     samplings: list[Sampling]
     """[n] per answer; they differ in their seeds."""
     session_id: str
@@ -80,13 +83,16 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
     service.check_engine()
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, body.user or "")
+    wanted = wanted_call(body)
     async with service.linker.in_order(scope, identity):
-        rendered_ids = await service.prompts.ids(
+        asked_ids = await service.prompts.ids(
             history.messages,
             body.shown_tools,
             body.chat_template_kwargs,
             service.context_length,
         )
+        begun = _begun_call(service, wanted, asked_ids)
+        rendered_ids = [*asked_ids, *begun] if begun else asked_ids
         link = await service.linker.link(history, scope, identity)
         prompt_ids, link = _spliced(service, history, link, rendered_ids)
         room = service.context_length - len(prompt_ids)
@@ -101,6 +107,7 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
             history=history,
             prompt_ids=prompt_ids,
             rendered_ids=rendered_ids,
+            begun=len(begun),
             samplings=[_seeded(chosen, choice) for choice in range(choices)],
             session_id=link.session_id or new_id(),
             completion_id=f"chatcmpl-{new_id()}",
@@ -109,7 +116,7 @@ async def _accept(service: Service, headers: Headers, data: bytes, caller: Calle
                 AnswerCapture(
                     new_id(),
                     choice,
-                    service.family.reader(prompt_ids, body.shown_tools, chosen.stop),
+                    service.family.reader(asked_ids, body.shown_tools, chosen.stop, begun),
                 )
                 for choice in range(choices)
             ],
@@ -140,6 +147,20 @@ def _decode(data: bytes, context_length: int) -> tuple[ChatBody, list[str], Hist
         raise from_messages(error) from error
     _ = history.chains
     return body, without_effect, history
+
+
+def _begun_call(service: Service, wanted: WantedCall | None, prompt_ids: list[int]) -> list[int]:
+    """Return the ids that begin the call which the client asks for; none where it asks for none.
+
+    Raises:
+        ApiError: the model's family has no calls.
+    """
+    if wanted is None:
+        return []
+    begun = service.family.begun_call(prompt_ids, wanted.name)
+    if begun is None:
+        raise without_calls(service.family.name)
+    return begun
 
 
 def _spliced(
@@ -218,6 +239,7 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
                 trace=identity.trace,
                 link={
                     **link.explanation,
+                    **({"begun": job.begun} if job.begun else {}),
                     "named_by": identity.session_by,
                     "type_by": identity.type_by,
                 },

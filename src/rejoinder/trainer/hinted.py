@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rejoinder.chat.renderer import Renderer
-from rejoinder.chat.splicing import changed_after, same_text
+from rejoinder.chat.splicing import changed_after, text_end
 from rejoinder.errors import InvalidRequest
 from rejoinder.journal.base import TrainSample
 from rejoinder.types import Message
@@ -60,10 +60,12 @@ class HintRenderer:
     def prompts(self, sample: TrainSample) -> TeacherPrompts:
         """Return the teacher's prompts of a sample."""
         rendered = self._ids(sample, sample.messages)
-        if rendered is None or not same_text(sample.prompt_ids, rendered, self._token_bytes):
+        own = sample.prompt_ids
+        end = None if rendered is None else text_end(own, rendered, self._token_bytes)
+        if rendered is None or end is None:
             return TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * len(sample.hints))
         hints = sorted(sample.hints, key=len)[::-1]
-        tried = [self._fitting(sample, rendered, hint) for hint in hints]
+        tried = [self._fitting(sample, rendered, end, hint) for hint in hints]
         found = [one for one in tried if not isinstance(one, HintFault)]
         return TeacherPrompts(
             tuple(ids for ids, _ in found),
@@ -72,11 +74,12 @@ class HintRenderer:
         )
 
     def _fitting(
-        self, sample: TrainSample, rendered: list[int], hint: str
+        self, sample: TrainSample, rendered: list[int], end: int, hint: str
     ) -> tuple[list[int], bool] | HintFault:
         """Return a prompt that leaves room for the answer, with as many sentences as fit.
 
-        A sentence is never cut: half of one may ask for the contrary.
+        The student's prompt may have more after the ``end`` of the conversation: it begins the
+        answer. A sentence is never cut: half of one may ask for the contrary.
         """
         most = self._context_length - len(sample.answer_ids)
         sentences = _SENTENCE.findall(hint) or [hint]
@@ -85,7 +88,8 @@ class HintRenderer:
             ids = self._ids(sample, with_hint(sample.messages, text))
             if ids is None:
                 return HintFault.TEMPLATE_REFUSES
-            ids = changed_after(sample.prompt_ids, rendered, ids, self._token_bytes)
+            own, begun = sample.prompt_ids[:end], sample.prompt_ids[end:]
+            ids = changed_after(own, rendered, ids, self._token_bytes) + begun
             if len(ids) <= most:
                 return ids, count < len(sentences)
         return HintFault.NO_ROOM

@@ -7,7 +7,6 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from splicing_kit import CASES, TOOLS, answered, render, sampled, text_of, token_bytes, tokenizer
 
 from rejoinder.chat.splicing import (
     KnownTurn,
@@ -15,10 +14,11 @@ from rejoinder.chat.splicing import (
     SpliceOutcome,
     changed_after,
     last_shared_border,
-    same_text,
     splice,
+    text_end,
 )
 from rejoinder.types import Message
+from splicing_kit import CASES, TOOLS, answered, render, sampled, text_of, token_bytes, tokenizer
 
 NAMES = tuple(CASES)
 THINKING = tuple(name for name, case in CASES.items() if case.thoughts is not None)
@@ -220,7 +220,7 @@ def test_a_changed_conversation_is_spliced_as_the_original_was(said, question, w
     rendered = render("qwen", *history, user(question))
     own = continued("qwen", prompt, answer, rendered).ids
     text = token_bytes("qwen")
-    assert same_text(own, rendered, text)
+    assert text_end(own, rendered, text) == len(own)
     assert changed_after(own, rendered, rendered, text) == own
     hinted = render("qwen", *history, user(f"{question}\n\n{wish}"))
     found = changed_after(own, rendered, hinted, text)
@@ -229,10 +229,13 @@ def test_a_changed_conversation_is_spliced_as_the_original_was(said, question, w
     assert changed_after(rendered, rendered, hinted, text) == hinted
 
 
-def test_other_text_is_not_the_same_text():
+def test_a_prompt_may_go_on_after_the_text_of_its_rendering_and_must_begin_with_it():
     text = token_bytes("qwen")
     ab, a, b = (tokenizer("qwen").encode(word) for word in ("ab", "a", "b"))
-    assert same_text(ab, a + b, text)
-    assert not same_text(ab, a, text)
-    assert not same_text(a, ab, text)
-    assert not same_text(ab, b + a, text)
+    assert text_end(ab, a + b, text) == 1
+    assert text_end(a + b, ab, text) == 2
+    assert text_end(a + b + a, ab, text) == 2
+    assert text_end(ab + b, ab, text) == 1
+    assert text_end(a, ab, text) is None
+    assert text_end(ab, a, text) is None, "no border where the rendering ends"
+    assert text_end(b + a, ab, text) is None

@@ -143,6 +143,15 @@ def test_with_a_hint_that_adds_nothing_it_is_the_student_s_prompt(
         assert renderer.prompts(one).prompts == (one.prompt_ids,)
 
 
+def test_what_the_prompt_has_of_the_answer_stands_behind_the_hint_too() -> None:
+    begun = tokenizer("qwen").encode('<tool_call>\n{"name":')
+    one = with_sampled_answer()
+    hinted = HintRenderer(family("qwen").renderer, 4096, token_bytes("qwen"))
+    (without,) = hinted.prompts(one).prompts
+    (found,) = hinted.prompts(replace(one, prompt_ids=one.prompt_ids + begun)).prompts
+    assert found == without + begun
+
+
 def test_ids_that_say_something_else_than_the_conversation_give_no_prompt() -> None:
     one = with_sampled_answer()
     other = replace(one, messages=(one.messages[0], Message("assistant", "ab"), one.messages[2]))
