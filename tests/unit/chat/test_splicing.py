@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from rejoinder.chat.splicing import (
     KnownTurn,
@@ -17,6 +18,7 @@ from rejoinder.chat.splicing import (
     splice,
     text_end,
 )
+from rejoinder.chat.token_bytes import TokenBytes
 from rejoinder.types import Message
 from splicing_kit import CASES, TOOLS, answered, render, sampled, text_of, token_bytes, tokenizer
 
@@ -239,3 +241,26 @@ def test_a_prompt_may_go_on_after_the_text_of_its_rendering_and_must_begin_with_
     assert text_end(a, ab, text) is None
     assert text_end(ab, a, text) is None, "no border where the rendering ends"
     assert text_end(b + a, ab, text) is None
+
+
+def test_vocabularies_that_write_spaces_into_their_tokens_are_spliced_alike():
+    """Their tokenizers put a space before the first word, and leave it out when they decode."""
+    pieces = ["<s>", "</s>", "[/INST]", "▁", "a", "b", "▁a", "ab", "▁ab", "\n", "<0x0A>"]
+    merges = [("▁", "a"), ("a", "b"), ("▁", "ab")]
+    made = Tokenizer(models.BPE({piece: at for at, piece in enumerate(pieces)}, merges))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens([AddedToken(piece, special=True) for piece in pieces[:3]])
+
+    def encode(text: str) -> list[int]:
+        return made.encode(text, add_special_tokens=False).ids
+
+    prompt = encode("ab[/INST]")
+    answer = [made.token_to_id(piece) for piece in ("▁", "a", "b", "▁a", "</s>")]
+    rendered = encode("ab[/INST] ab a</s>ab[/INST]")
+    assert rendered[: len(prompt)] == prompt
+    turn = KnownTurn(tuple(prompt), tuple(answer))
+    found = splice(turn, rendered, TokenBytes(made), [1], [0, 1, 2])
+    assert found.outcome is SpliceOutcome.SPLICED
+    assert found.ids[: len(prompt) + len(answer)] == prompt + answer
+    assert made.decode(found.ids) == made.decode(rendered)
