@@ -8,11 +8,12 @@ sample is thus in the prompt, where nothing trains (rule 1); the client gets the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rejoinder.chat.families.blocks import tool_name
-from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
+from rejoinder.types import Json
 
 _MODES = {"auto": False, "none": False, "required": True, "any": True}
 """Whether they ask for a call; ``any`` is another API's name for ``required``."""
@@ -28,16 +29,15 @@ class WantedCall:
     """Of the function; None leaves its choice to the model."""
 
 
-def wanted_call(body: ChatBody) -> WantedCall | None:
-    """Return the call that an answer has to begin with.
+def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
+    """Return the call that an answer has to begin with, by a chat completion's ``tool_choice``.
 
     Raises:
         ApiError: 400, the choice has another form, or names none of the tools.
     """
-    choice = body.tool_choice
     if choice is None or (isinstance(choice, str) and _MODES.get(choice) is False):
         return None
-    names = [tool_name(tool) for tool in body.tools or ()]
+    names = [tool_name(tool) for tool in tools]
     if isinstance(choice, str) and choice in _MODES:
         if not names:
             raise _refused(f"tool_choice {choice!r} asks for a call, but there are no tools")
