@@ -15,7 +15,13 @@ import uvicorn
 from tokenizers import AddedToken, Tokenizer
 
 from rejoinder.config import Config, GatewayConfig
-from rejoinder.engine.base import ClientLogprob, EngineInfo, GenerateRequest, TokenChunk
+from rejoinder.engine.base import (
+    ClientLogprob,
+    Engine,
+    EngineInfo,
+    GenerateRequest,
+    TokenChunk,
+)
 from rejoinder.errors import EngineError
 from rejoinder.gateway.app import create_app
 from rejoinder.gateway.auth import KeyRing, parse_keys
@@ -42,6 +48,8 @@ class Script:
     """What the engine does with one request."""
 
     text: str = "Paris."
+    ids: list[int] | None = None
+    """Sampled in the place of the text's own ids."""
     eos: bool = True
     """Sample an end token after the text."""
     error: EngineError | None = None
@@ -89,7 +97,8 @@ class ObedientEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         self.requests.append(request)
         script = self.script(request)
-        ids = self.tokenizer.encode(script.text) + list(self.tokenizer.eos_ids) * script.eos
+        own = self.tokenizer.encode(script.text) if script.ids is None else script.ids
+        ids = own + list(self.tokenizer.eos_ids) * script.eos
         limit = request.sampling.max_tokens
         kept = ids[:limit]
         self.running += 1
@@ -202,14 +211,19 @@ def thinking(tokenizer: ModelTokenizer) -> ModelTokenizer:
 
 @contextlib.asynccontextmanager
 async def running(
-    tokenizer: ModelTokenizer, url: str, *, keys: str = "", **gateway: Any
+    tokenizer: ModelTokenizer,
+    url: str,
+    *,
+    keys: str = "",
+    served_by: Engine | None = None,
+    **gateway: Any,
 ) -> AsyncIterator[Running]:
-    """Start a gateway and stop it."""
+    """Start a gateway and stop it; ``served_by`` takes the place of the engine that obeys."""
     config = Config(gateway=GatewayConfig(**{"engine_wait_s": 0.0, **gateway}))
     engine = ObedientEngine(tokenizer)
     with SqlJournal(url) as journal:
         ring = parse_keys(keys) if keys else KeyRing()
-        app = create_app(config, engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
+        app = create_app(config, served_by or engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
         service = app.state.service
         http = HttpConfig(app, config.gateway, service.count_error)
         http.timeout_graceful_shutdown = 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from gateway_kit import Json, Running, Script, user
+from gateway_kit import Json, Running, Script, running, user
 
 import openclaw_requests as oc
 from rejoinder.journal.columns import decode_ids
@@ -224,3 +225,88 @@ async def test_answers_with_one_call_are_told_apart_by_the_text_that_comes_back(
         turns = g.turns()
         expected = None if parent is None else turns[parent]["turn_id"]
         assert turns[2]["parent_id"] == expected
+
+
+FORCED = (
+    pytest.param({"type": "function", "function": {"name": "weather"}}, id="by its name"),
+    pytest.param("required", id="the only tool"),
+)
+
+
+@pytest.mark.parametrize("choice", FORCED)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_call_that_is_asked_for_is_begun_in_the_prompt(tools_gateway, choice, stream):
+    async with tools_gateway() as g:
+        g.engine.say(' {"city": "Bern"}}</tool_call>')
+        await g.answer(user("?"), tools=TOOLS)
+        asked = {"tools": TOOLS, "tool_choice": choice, "stop": ["weather"]}
+        if stream:
+            events = [event.json for event in (await g.events(user("?"), **asked))[:-1]]
+            deltas = [event["choices"][0]["delta"] for event in events]
+            calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+            assert calls[0]["function"] == {"name": "weather", "arguments": ""}
+            arguments = "".join(call["function"].get("arguments", "") for call in calls)
+            reason = events[-1]["choices"][0]["finish_reason"]
+        else:
+            (found,) = (await g.answer(user("?"), **asked))["choices"]
+            (call,) = found["message"]["tool_calls"]
+            assert call["function"]["name"] == "weather"
+            assert found["message"]["content"] is None
+            arguments, reason = call["function"]["arguments"], found["finish_reason"]
+        assert (json.loads(arguments), reason) == ({"city": "Bern"}, "tool_calls")
+
+
+async def test_what_begins_a_call_was_not_sampled_and_is_recorded_so(tools_gateway, thinker):
+    """Rule 1: it stands in the prompt, where nothing trains."""
+    async with tools_gateway() as g:
+        g.engine.say(' {"city": "Bern"}}</tool_call>')
+        await g.answer(user("?"), tools=TOOLS)
+        await g.answer(user("?"), tools=TOOLS, tool_choice="required")
+        free, forced = (request.prompt_ids for request in g.engine.requests)
+        begun = thinker.encode('<tool_call>\n{"name": "weather", "arguments":')
+        assert forced == free + begun
+        turn_id = g.turns()[1]["turn_id"]
+        prompt, sampled = g.journal.read_turn_ids(turn_id)
+        assert prompt == forced
+        assert thinker.decode(sampled) == ' {"city": "Bern"}}</tool_call>'
+        (entry,) = g.journal.explain_turn(turn_id)
+        assert entry["link"]["begun"] == len(begun)
+
+
+async def test_of_several_tools_the_model_names_the_one_that_it_calls(tools_gateway):
+    async with tools_gateway() as g:
+        other = {"type": "function", "function": {"name": "other"}}
+        g.engine.say(' "other", "arguments": {}}</tool_call>')
+        body = await g.answer(user("?"), tools=[*TOOLS, other], tool_choice="required")
+        (call,) = body["choices"][0]["message"]["tool_calls"]
+        assert call["function"] == {"name": "other", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [
+        ((), "required"),
+        (TOOLS, {"type": "function", "function": {"name": "unknown"}}),
+        (TOOLS, {"type": "function", "name": "weather"}),
+        (TOOLS, {"type": "function", "function": {"name": ["weather"]}}),
+        (TOOLS, "weather"),
+        ([{"function": {"name": 'w"}<|im_end|>'}}], {"function": {"name": 'w"}<|im_end|>'}}),
+    ],
+)
+async def test_a_choice_that_cannot_be_met_is_refused(tools_gateway, tools, choice):
+    async with tools_gateway() as g:
+        response = await g.chat(user("?"), tools=tools, tool_choice=choice)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "tool_choice"
+        assert g.turns() == []
+
+
+async def test_a_model_whose_calls_are_not_read_says_so(tiny_tokenizer, journal_url):
+    plain = replace(
+        tiny_tokenizer, chat_template="{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    async with running(plain, journal_url) as g:
+        response = await g.chat(user("?"), tools=TOOLS, tool_choice="required")
+        assert response.status_code == 400
+        assert "model.family" in response.json()["error"]["message"]
+        assert (await g.chat(user("?"), tools=TOOLS, tool_choice="auto")).status_code == 200

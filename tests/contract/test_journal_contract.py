@@ -92,6 +92,20 @@ def test_answers_are_read_back_as_they_were_said(story: Story) -> None:
     assert found == {turn.turn_id: long, other.turn_id: assistant("Paris.")}
 
 
+def test_the_ids_of_a_turn_are_read_back_exactly(story: Story) -> None:
+    turn = story.answer(prompt_ids=[1, 2, 3])
+    later = story.answer(
+        session_id=turn.session_id, parent_id=turn.turn_id, prompt_ids=[1, 2, 3, 7, 8, 9, 4]
+    )
+    still_open = opening()
+    story.journal.open_turn(still_open)
+    story.journal.flush()
+    assert story.journal.read_turn_ids(turn.turn_id) == ([1, 2, 3], [7, 8, 9])
+    assert story.journal.read_turn_ids(later.turn_id) == ([1, 2, 3, 7, 8, 9, 4], [7, 8, 9])
+    assert story.journal.read_turn_ids(still_open.turn_id) is None
+    assert story.journal.read_turn_ids("unknown") is None
+
+
 def test_an_open_turn_is_not_found_by_a_chain_before_it_is_answered(story: Story) -> None:
     story.journal.open_turn(opening())
     story.journal.flush()

@@ -210,6 +210,8 @@ class Parent:
     turn_id: str | None = None
     session_id: str | None = None
     """Where the history is known to belong, with a parent or without."""
+    continues: str | None = None
+    """The one turn that is known to have given the newest known answer."""
     ambiguous: tuple[str, ...] = ()
     """Turns that each might be it."""
     looked_at: tuple[str, ...] = ()
@@ -218,17 +220,26 @@ class Parent:
 def _the_one(turns: Sequence[ChainMatch]) -> Parent | None:
     if len(turns) != 1:
         return None
-    return Parent(turns[0].turn_id, turns[0].session_id, looked_at=(turns[0].turn_id,))
+    turn_id = turns[0].turn_id
+    return Parent(turn_id, turns[0].session_id, continues=turn_id, looked_at=(turn_id,))
 
 
 def _several(facts: Facts) -> Parent | None:
     ids = tuple(turn.turn_id for turn in facts.last)
-    return Parent(None, _one_session(facts.last), ids, ids) if ids else None
+    if not ids:
+        return None
+    return Parent(session_id=_one_session(facts.last), ambiguous=ids, looked_at=ids)
 
 
 def _known_earlier(facts: Facts) -> Parent | None:
     ids = tuple(turn.turn_id for turn in facts.earlier)
-    return Parent(session_id=_one_session(facts.earlier), looked_at=ids) if ids else None
+    if not ids:
+        return None
+    return Parent(
+        session_id=_one_session(facts.earlier),
+        continues=ids[0] if len(ids) == 1 else None,
+        looked_at=ids,
+    )
 
 
 PARENTS: tuple[Rule[Facts, Parent], ...] = (
@@ -328,6 +339,9 @@ class LinkDecision:
     explanation: Json = field(default_factory=dict)
     """The rules that decided, for the journal: ``repeat``, ``parent`` and ``session``, each with
     ``rule``, ``why`` and the ``turns`` it looked at; and, with a parent, the ``next_state``."""
+    continues: str | None = None
+    """The turn with whose prompt and answer the history begins: the parent, or, where later
+    answers are not ours, the turn of the newest that is."""
 
 
 def decide(facts: Facts) -> LinkDecision:
@@ -357,6 +371,7 @@ def decide(facts: Facts) -> LinkDecision:
         ambiguous=parent.ambiguous,
         reason=f"{explanation['repeat']['why']}; {why}" if repeat.looked_at else why,
         explanation=explanation,
+        continues=parent.continues,
     )
 
 

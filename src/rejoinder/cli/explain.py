@@ -76,6 +76,13 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
         said = link["next_state"]
         left_out = f"{said['left_out']} left out as client context"
         yield "brings", f"{said['messages']} message(s) of the parent's next state; {left_out}"
+    if "prompt" in link:
+        yield "prompt", _rule(link["prompt"])
+        if link["prompt"].get("turns"):
+            kept, turns = link["prompt"]["ids"], ", ".join(link["prompt"]["turns"])
+            yield "", f"its first {kept} ids are those of {turns}"
+    if "begun" in link:
+        yield "begins", f"with a call: the last {link['begun']} ids of its prompt"
     if entry["trace"]:
         yield "trace", entry["trace"]
     yield "state", _with(entry["state"], entry["fate"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -113,12 +113,12 @@ async def _accept(
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
-        prompts = await make_prompts(service, request, identity, asked.history)
-        links = [
-            await service.linker.link(prompt.history, scope, identity, asked.continues)
-            for prompt in prompts
-        ]
-        session_id = links[0].session_id or new_id()
+
+        def link(history: History) -> Awaitable[LinkDecision]:
+            return service.linker.link(history, scope, identity, asked.continues)
+
+        prompts = await make_prompts(service, request, identity, asked.history, link)
+        session_id = prompts[0].link.session_id or new_id()
         completion_id = dialect.id_prefix + new_id()
         answers = [answer for prompt in prompts for answer in prompt.answers]
         opened = Opened(
@@ -142,8 +142,8 @@ async def _accept(
             writer=asked.reading.writer(opened),
             writer_follows=asked.reading.follows,
         )
-        for prompt, link in zip(prompts, links, strict=True):
-            _record(service, job, prompt, scope, link)
+        for prompt in prompts:
+            _record(service, job, prompt, scope)
     return job
 
 
@@ -170,8 +170,8 @@ def _read(dialect: Dialect, data: bytes, most: int) -> _Asked:
     return _Asked(reading, history)
 
 
-def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: LinkDecision) -> None:
-    identity, tools = job.identity, job.request.tools
+def _record(service: Service, job: Job, prompt: Prompt, scope: Scope) -> None:
+    identity, tools, link = job.identity, job.request.tools, prompt.link
     # In the client's order, as they were rendered: a teacher's prompt is rendered from these texts.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
     options = job.request.template_options
@@ -203,6 +203,7 @@ def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: Link
                 trace=identity.trace,
                 link={
                     **link.explanation,
+                    **({"begun": prompt.begun} if prompt.begun else {}),
                     "named_by": identity.session_by,
                     "type_by": identity.type_by,
                 },

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.history import History
+from rejoinder.chat.linking import LinkDecision
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import choose_sampling, seeded
 from rejoinder.gateway.service import Service
+from rejoinder.gateway.splicer import explained
+from rejoinder.gateway.tool_choice import WantedCall, without_calls
 from rejoinder.types import Message, Sampling, new_id
 
 
@@ -20,51 +23,107 @@ class Prompt:
     """What is answered. All but legacy completions have one."""
 
     history: History
+    link: LinkDecision
+    """Where it belongs among earlier turns."""
     ids: list[int]
+    """[P] what the engine gets: ``rendered_ids``, with earlier answers as they were sampled."""
+    rendered_ids: list[int]
+    """[R] the same text as the tokenizer has it."""
+    begun: int
+    """Ids at its end with which the answer begins: of a call that was asked for."""
     answers: list[AnswerCapture]
     """[n]"""
     samplings: list[Sampling]
     """[n] per answer; they differ in their seeds."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A prompt before its answers are thought of; fields as in ``Prompt``."""
+
+    history: History
+    link: LinkDecision
+    ids: list[int]
+    rendered_ids: list[int]
+    asked_ids: list[int]
+    """``rendered_ids`` without what begins the answer."""
+    begun: list[int]
+
+
 async def make_prompts(
-    service: Service, request: TurnRequest, identity: Identity, history: History
+    service: Service,
+    request: TurnRequest,
+    identity: Identity,
+    history: History,
+    link: Callable[[History], Awaitable[LinkDecision]],
 ) -> list[Prompt]:
-    """Return what is to be answered, with room for the answers."""
+    """Return what is to be answered, with room for the answers; ``link`` links a history."""
     if not request.prompts:
         ids = await service.prompts.ids(
             request.messages, request.tools, request.template_options, service.context_length
         )
-        asked = [(history, ids)]
+        begun = _begun_call(service, request.wanted_call, ids)
+        asked = [_continued(service, history, await link(history), ids, begun)]
     else:
-        asked = [await _raw_prompt(service, prompt) for prompt in request.prompts]
-    room = service.context_length - max(len(ids) for _, ids in asked)
+        raw = [await _raw_prompt(service, prompt) for prompt in request.prompts]
+        asked = [_continued(service, said, await link(said), ids, []) for said, ids in raw]
+    room = service.context_length - max(len(one.ids) for one in asked)
     chosen = choose_sampling(
         service.config.gateway, request, identity.turn_type, room, service.vocab_size
     )
     choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
     return [
         Prompt(
-            history=said,
-            ids=ids,
+            history=one.history,
+            link=one.link,
+            ids=one.ids,
+            rendered_ids=one.rendered_ids,
+            begun=len(one.begun),
             answers=[
                 AnswerCapture(
-                    new_id(), at * choices + choice, _reader(service, request, ids, chosen.stop)
+                    new_id(), at * choices + choice, _reader(service, request, one, chosen.stop)
                 )
                 for choice in range(choices)
             ],
             samplings=[seeded(chosen, choice) for choice in range(choices)],
         )
-        for at, (said, ids) in enumerate(asked)
+        for at, one in enumerate(asked)
     ]
 
 
 def _reader(
-    service: Service, request: TurnRequest, ids: list[int], stop: Sequence[str]
+    service: Service, request: TurnRequest, asked: _Asked, stop: Sequence[str]
 ) -> AnswerReader:
     if request.prompts:
         return service.family.plain_reader(stop)
-    return service.family.reader(ids, request.tools, stop)
+    return service.family.reader(asked.asked_ids, request.tools, stop, asked.begun)
+
+
+def _begun_call(service: Service, wanted: WantedCall | None, prompt_ids: list[int]) -> list[int]:
+    """Return the ids that begin the call which the client asks for; none where it asks for none.
+
+    Raises:
+        ApiError: the model's family has no calls.
+    """
+    if wanted is None:
+        return []
+    begun = service.family.begun_call(prompt_ids, wanted.name)
+    if begun is None:
+        raise without_calls(service.family.name)
+    return begun
+
+
+def _continued(
+    service: Service, history: History, link: LinkDecision, asked_ids: list[int], begun: list[int]
+) -> _Asked:
+    """Return a prompt with earlier answers as they were sampled; its link says what was done."""
+    rendered_ids = [*asked_ids, *begun] if begun else asked_ids
+    ids = rendered_ids
+    if history.answers:
+        prompt = service.splicer.splice(link.continues, rendered_ids, service.context_length)
+        told = {**link.explanation, "prompt": explained(prompt, link.continues)}
+        ids, link = prompt.ids, replace(link, explanation=told)
+    return _Asked(history, link, ids, rendered_ids, asked_ids, begun)
 
 
 async def _raw_prompt(service: Service, prompt: str | tuple[int, ...]) -> tuple[History, list[int]]:

@@ -16,6 +16,7 @@ from rejoinder.chat.history import History
 from rejoinder.chat.linking import Facts, LinkDecision, NamedSession, decide, session_key
 from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.metrics import GatewayMetrics
+from rejoinder.gateway.splicer import Splicer
 from rejoinder.journal.base import TurnJournal
 from rejoinder.types import SameRequest, Scope, TurnType
 
@@ -28,9 +29,15 @@ class Linker:
     """Links requests. A journal that cannot be read makes new sessions, never a refusal."""
 
     def __init__(
-        self, journal: TurnJournal, reads: ThreadPoolExecutor, metrics: GatewayMetrics
+        self,
+        journal: TurnJournal,
+        reads: ThreadPoolExecutor,
+        metrics: GatewayMetrics,
+        splicer: Splicer,
     ) -> None:
+        """The ``splicer`` has fetched the turn that a request continues when it is linked."""
         self._journal = journal
+        self._splicer = splicer
         self._reads = reads
         self._metrics = metrics
         self._locks: dict[tuple[Scope, str], _SharedLock] = {}
@@ -97,7 +104,10 @@ class Linker:
             known = replace(facts, matches=matches, same=same, now=time.time())
             if unread := known.unread:
                 known = replace(known, answers=self._journal.read_answers(unread))
-            return decide(known)
+            decision = decide(known)
+            if decision.continues is not None:  # in this thread, where it may take time
+                self._splicer.fetch(decision.continues)
+            return decision
 
         return await self._in_thread(read)
 

@@ -42,6 +42,7 @@ class GatewayMetrics:
         self.tokens = counter("tokens_total", "Tokens served", "kind")
         self.turns = counter("turns_total", "Turns by type and end", "type", "end")
         self.links = counter("links_total", "How requests were linked", "outcome")
+        self.splices = counter("splices_total", "How prompts continue earlier turns", "outcome")
         self.ignored = counter("ignored_fields_total", "Body fields without effect", "field")
         self.unrecorded = counter("unrecorded_turns_total", "Answers that no journal row confirms")
         self.feedback = counter("feedback_total", "Explicit feedback", "outcome")

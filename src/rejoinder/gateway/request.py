@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.gateway.tool_choice import WantedCall
 from rejoinder.types import Json, Message, TurnType
 
 MAX_CHOICES = 32
@@ -36,6 +37,8 @@ class TurnRequest:
     """Answers wanted to each prompt; each is a turn."""
     tools: Sequence[Json] = ()
     """Those that the prompt names, in the form of chat completions, which chat templates know."""
+    wanted_call: WantedCall | None = None
+    """What the answer has to begin with."""
     template_options: Json | None = None
     """Further arguments of the chat template."""
     max_tokens: int | None = None

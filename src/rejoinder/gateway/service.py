@@ -22,6 +22,7 @@ from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
+from rejoinder.gateway.splicer import Splicer
 from rejoinder.gateway.tally import SharedTally
 from rejoinder.gateway.token_texts import TokenTexts
 from rejoinder.models.tokenizer import ModelTokenizer
@@ -66,7 +67,8 @@ class Service:
         """Answers being sampled, to be told of the end of this process."""
         self.reads = ThreadPoolExecutor(2, "journal-read")
         self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
-        self.linker = Linker(journal, self.reads, self.metrics)
+        self.splicer = Splicer(journal.read_turn_ids, tokenizer, self.metrics)
+        self.linker = Linker(journal, self.reads, self.metrics, self.splicer)
         self.family = choose_family(config.model.family, tokenizer, renderer)
         self.prompts = PromptMaker(self.family.renderer, tokenizer, self.renders)
         self.token_texts = TokenTexts(tokenizer.tokenizer)

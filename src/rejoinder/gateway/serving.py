@@ -230,6 +230,11 @@ class _Reply:
             for prompt in job.prompts
             for answer in prompt.answers
         ]
+        for prompt in job.prompts:
+            for answer in prompt.answers:
+                self._service.splicer.remember(
+                    answer.turn_id, prompt.ids, prompt.rendered_ids, answer.ids
+                )
         return await self._service.recorder.finish(finished)
 
     def _fingerprint(self, version: int) -> str:

@@ -175,6 +175,10 @@ class TurnJournal(Protocol):
         """Return the answers of turns, as their clients saw them; broken ones are left out."""
         ...
 
+    def read_turn_ids(self, turn_id: str) -> tuple[list[int], list[int]] | None:
+        """Return the exact prompt ids and sampled ids of a turn; None where it has no answer."""
+        ...
+
     def read_response(self, scope: Scope, response_id: str) -> bytes | None:
         """Return the object of a kept response of the scope's tenant and key, if there is one."""
         ...

@@ -9,8 +9,10 @@ before it was kept), ``replies`` [{child, kind, messages, outcome, created_at}],
 prompt}}], ``sample`` {reward, source, fate, consumed_by [version]} or None.
 
 ``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
-{messages, left_out} of a turn with a parent, ``named_by`` and ``type_by``: where session and type
-come from.
+{messages, left_out} of a turn with a parent, ``prompt`` {rule, why, turns, ids} of one whose
+history has answers (with which turn's ids it begins, and with how many of them), ``named_by`` and
+``type_by``: where session and type come from; and ``begun`` where its client asked for a call: how
+many ids at the end of its prompt begin it.
 """
 
 from __future__ import annotations

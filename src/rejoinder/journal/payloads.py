@@ -78,6 +78,15 @@ def read_prompt_ids(connection: Connection, turn_id: str) -> list[int]:
     return decode_ids(_join_ids(connection, _chain(connection, turn_id)))
 
 
+def read_turn_ids(connection: Connection, turn_id: str) -> tuple[list[int], list[int]] | None:
+    """Return the prompt ids and the sampled ids of a turn; None without an answer or a turn."""
+    if not _PROMPT.fetch(connection, turn_id=turn_id):
+        return None
+    rows = _chain(connection, turn_id)
+    answer = rows[-1].answer_ids
+    return None if answer is None else (decode_ids(_join_ids(connection, rows)), decode_ids(answer))
+
+
 def read_messages(connection: Connection, data: bytes) -> tuple[Message, ...]:
     """Decode messages of a column, fetching long contents."""
     return decode_messages(data, _fetcher(connection))

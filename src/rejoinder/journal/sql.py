@@ -54,7 +54,7 @@ from rejoinder.journal.capture import Count, TurnGroup
 from rejoinder.journal.database import Database
 from rejoinder.journal.memory import TurnMemory
 from rejoinder.journal.migrate import upgrade_database
-from rejoinder.journal.payloads import Request, read_request
+from rejoinder.journal.payloads import Request, read_request, read_turn_ids
 from rejoinder.journal.pending import PendingOpens
 from rejoinder.journal.writer import QUEUE_LIMIT, Writer
 from rejoinder.types import ChainMatch, Fate, Json, Judgement, Message, SameRequest, Scope
@@ -137,6 +137,10 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
     def read_answers(self, turn_ids: Sequence[str]) -> dict[str, Message]:
         """See ``TurnJournal``."""
         return turns.read_answers(self.database.reader(), turn_ids)
+
+    def read_turn_ids(self, turn_id: str) -> tuple[list[int], list[int]] | None:
+        """See ``TurnJournal``."""
+        return read_turn_ids(self.database.reader(), turn_id)
 
     def read_response(self, scope: Scope, response_id: str) -> bytes | None:
         """See ``TurnJournal``."""

@@ -1,18 +1,21 @@
 """Prompts with a hint in them: the student's own prompt, rendered again with one message changed.
 
-With nothing added the rendering must give the student's prompt id for id; a conversation that does
-not (another template, one that tells the time) teaches by its verdict alone.
+Earlier answers stand in the student's prompt as they were sampled (``chat/splicing.py``), and so
+they do in the teacher's: with nothing added it is the student's prompt, id for id. A conversation
+whose rendering has another text than that prompt (another template, one
+that tells the time) teaches by its verdict alone.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rejoinder.chat.renderer import Renderer
+from rejoinder.chat.splicing import changed_after, text_end
 from rejoinder.errors import InvalidRequest
 from rejoinder.journal.base import TrainSample
 from rejoinder.types import Message
@@ -24,7 +27,7 @@ class HintFault(StrEnum):
     """Why a sample's hints do not teach; each is counted."""
 
     PROMPT_DIFFERS = "prompt_differs"
-    """Rendered again, the conversation does not give the ids that were sampled from."""
+    """Rendered again, the conversation does not give the text that was answered."""
     NO_ROOM = "no_room"
     """The context, or ``trainer.max_sample_tokens``, has no room for one sentence of the hint."""
     TEMPLATE_REFUSES = "template_refuses"
@@ -48,15 +51,23 @@ class TeacherPrompts:
 class HintRenderer:
     """Renders conversations with a hint, as the gateway rendered them without."""
 
-    def __init__(self, renderer: Renderer, context_length: int) -> None:
+    def __init__(
+        self, renderer: Renderer, context_length: int, token_bytes: Mapping[int, bytes]
+    ) -> None:
+        """``token_bytes``: the bytes that each id stands for."""
         self._renderer = renderer
+        self._token_bytes = token_bytes
         self._context_length = context_length
 
     def prompts(self, sample: TrainSample) -> TeacherPrompts:
         """Return the teacher's prompts of a sample."""
-        if self._ids(sample, sample.messages) != sample.prompt_ids:
+        rendered = self._ids(sample, sample.messages)
+        own = sample.prompt_ids
+        end = None if rendered is None else text_end(own, rendered, self._token_bytes)
+        if rendered is None or end is None:
             return TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * len(sample.hints))
-        tried = [self._fitting(sample, hint) for hint in sorted(sample.hints, key=len)[::-1]]
+        hints = sorted(sample.hints, key=len)[::-1]
+        tried = [self._fitting(sample, rendered, end, hint) for hint in hints]
         found = [one for one in tried if not isinstance(one, HintFault)]
         return TeacherPrompts(
             tuple(ids for ids, _ in found),
@@ -64,10 +75,13 @@ class HintRenderer:
             sum(is_shorter for _, is_shorter in found),
         )
 
-    def _fitting(self, sample: TrainSample, hint: str) -> tuple[list[int], bool] | HintFault:
+    def _fitting(
+        self, sample: TrainSample, rendered: list[int], end: int, hint: str
+    ) -> tuple[list[int], bool] | HintFault:
         """Return a prompt that leaves room for the answer, with as many sentences as fit.
 
-        A sentence is never cut: half of one may ask for the contrary.
+        The student's prompt may have more after the ``end`` of the conversation: it begins the
+        answer. A sentence is never cut: half of one may ask for the contrary.
         """
         most = self._context_length - len(sample.answer_ids)
         sentences = _SENTENCE.findall(hint) or [hint]
@@ -76,6 +90,8 @@ class HintRenderer:
             ids = self._ids(sample, with_hint(sample.messages, text))
             if ids is None:
                 return HintFault.TEMPLATE_REFUSES
+            own, begun = sample.prompt_ids[:end], sample.prompt_ids[end:]
+            ids = changed_after(own, rendered, ids, self._token_bytes) + begun
             if len(ids) <= most:
                 return ids, count < len(sentences)
         return HintFault.NO_ROOM

@@ -14,6 +14,7 @@ import structlog
 from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.chat.renderer import ChatTemplateRenderer
+from rejoinder.chat.token_bytes import TokenBytes
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
 from rejoinder.journal.sql import SqlJournal
@@ -146,7 +147,8 @@ def _build_evaluator(
 def _build_hint_renderer(config: Config) -> HintRenderer:
     tokenizer = load_tokenizer(resolve_model(config.model.path))
     longest = min(tokenizer.context_length, config.trainer.max_sample_tokens)
-    return HintRenderer(ChatTemplateRenderer(tokenizer), longest)
+    token_bytes = TokenBytes(tokenizer.tokenizer)
+    return HintRenderer(ChatTemplateRenderer(tokenizer), longest, token_bytes)
 
 
 def _give_way(nice: int) -> None:

@@ -18,6 +18,7 @@ ALL = [
     "judge",
     "hints",
     "logprob_parity",
+    "splicing",
     "update_gap",
     "durability",
     "demo",

@@ -65,6 +65,24 @@ def test_a_reply_is_linked_to_the_answer_it_follows():
     assert decision.next_state == (user("that is wrong"),)
 
 
+def test_a_request_continues_the_turn_of_the_newest_answer_that_is_known():
+    matches = [answered(FIRST, ANSWER, "t1"), answered(REPLY, bot("4"), "t2")]
+    later = history(*REPLY.messages, bot("4"), user("thanks"))
+    assert decide(later, None, found(later, *matches)).continues == "t2"
+    foreign = history(*REPLY.messages, bot("edited"), user("thanks"))
+    decision = decide(foreign, None, found(foreign, *matches))
+    assert (decision.parent_id, decision.continues) == (None, "t1")
+    unknown = history(user("3+3?"), ANSWER, user("thanks"))
+    assert decide(unknown, None, found(unknown, *matches)).continues is None
+
+
+def test_a_request_whose_answer_several_turns_gave_continues_none_of_them():
+    matches = [answered(FIRST, ANSWER, "t1"), answered(FIRST, ANSWER, "t2")]
+    foreign = history(*REPLY.messages, bot("edited"), user("thanks"))
+    assert decide(REPLY, None, found(REPLY, *matches)).continues is None
+    assert decide(foreign, None, found(foreign, *matches)).continues is None
+
+
 def test_another_persons_message_is_never_a_reply_without_the_history():
     other = history(user("that is wrong"))
     decision = decide(other, None, found(other, answered(FIRST, ANSWER)))

@@ -23,6 +23,8 @@ LINK = {
     "repeat": {"rule": "not_repeated", "why": "repeats no earlier request"},
     "parent": {"rule": "several_answers", "why": "2 earlier answers fit", "turns": ["t1", "t2"]},
     "session": {"rule": "named", "why": "the session that the client names"},
+    "prompt": {"rule": "spliced", "why": "as they were sampled", "turns": ["t0"], "ids": 12},
+    "begun": 7,
     "named_by": "rule openclaw",
     "type_by": "default",
 }
@@ -68,6 +70,9 @@ def test_the_rules_that_decided_are_named_with_what_they_looked_at(story: Story)
     assert "named '[bold]x' by rule openclaw" in shown
     assert "parent none" in shown
     assert "several_answers: 2 earlier answers fit: t1, t2" in shown
+    assert "prompt spliced: as they were sampled" in shown
+    assert "its first 12 ids are those of t0" in shown
+    assert "begins with a call: the last 7 ids of its prompt" in shown
     assert "state waiting" in shown
 
 

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from rejoinder.chat.splicing import KnownTurn, splice
 from rejoinder.errors import InvalidRequest
 from rejoinder.journal.base import TrainSample
 from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts, with_hint
 from rejoinder.types import Json, Message, VersionRun
+from splicing_kit import family, render, token_bytes, tokenizer
+from splicing_kit import text_of as bytes_of
 
 HINT = "Answer in one short sentence."
 QUESTION = (Message("system", "Be kind."), Message("user", "Why is the sky blue?"))
+CHARACTERS = {id_: chr(id_).encode() for id_ in range(128)}
 TOOLS: list[Json] = [{"type": "function", "function": {"name": "look"}}]
 
 
@@ -63,7 +67,7 @@ def text_of(ids: Sequence[int]) -> str:
 
 
 def prompts(one: TrainSample, context: int = 4096) -> TeacherPrompts:
-    return HintRenderer(Characters(), context).prompts(one)  # type: ignore[arg-type]
+    return HintRenderer(Characters(), context, CHARACTERS).prompts(one)  # type: ignore[arg-type]
 
 
 def test_the_client_s_arguments_of_the_template_are_in_the_teacher_s_prompt_too() -> None:
@@ -106,6 +110,58 @@ def test_of_several_hints_the_longest_comes_first() -> None:
     assert HINT in text_of(found.prompts[0])
 
 
+def with_sampled_answer(told: str = "ab ab.") -> TrainSample:
+    """A sample whose prompt has an earlier answer as it was sampled: letter by letter."""
+    ids = [id_ for char in told for id_ in tokenizer("qwen").encode(char)]
+    opening = render("qwen", QUESTION[1])
+    talk = (QUESTION[1], Message("assistant", told), Message("user", "Say it at once."))
+    known = KnownTurn(tuple(opening), (*ids, *tokenizer("qwen").eos_ids))
+    made = tokenizer("qwen")
+    rendered = render("qwen", *talk)
+    text = token_bytes("qwen")
+    own = splice(known, rendered, text, made.eos_ids, made.special_ids).ids
+    assert own != rendered
+    return replace(sample(talk), prompt_ids=own, tools=None)
+
+
+def test_the_teacher_has_earlier_answers_as_the_student_has_them() -> None:
+    one = with_sampled_answer()
+    renderer = HintRenderer(family("qwen").renderer, 4096, token_bytes("qwen"))
+    found = renderer.prompts(one)
+    assert found.faults == ()
+    (ids,) = found.prompts
+    hinted = render("qwen", *with_hint(one.messages, HINT))
+    assert bytes_of("qwen", ids) == bytes_of("qwen", hinted)
+    assert ids != hinted
+    end = len("at once.<|im_end|>_assistant_")  # more than all that the hint can have changed
+    assert ids[: len(one.prompt_ids) - end] == one.prompt_ids[:-end]
+
+
+def test_with_a_hint_that_adds_nothing_it_is_the_student_s_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rejoinder.trainer.hinted.with_hint", lambda messages, _hint: messages)
+    renderer = HintRenderer(family("qwen").renderer, 4096, token_bytes("qwen"))
+    for one in (with_sampled_answer(), with_sampled_answer("b\n\nab")):
+        assert renderer.prompts(one).prompts == (one.prompt_ids,)
+
+
+def test_what_the_prompt_has_of_the_answer_stands_behind_the_hint_too() -> None:
+    begun = tokenizer("qwen").encode('<tool_call>\n{"name":')
+    one = with_sampled_answer()
+    hinted = HintRenderer(family("qwen").renderer, 4096, token_bytes("qwen"))
+    (without,) = hinted.prompts(one).prompts
+    (found,) = hinted.prompts(replace(one, prompt_ids=one.prompt_ids + begun)).prompts
+    assert found == without + begun
+
+
+def test_ids_that_say_something_else_than_the_conversation_give_no_prompt() -> None:
+    one = with_sampled_answer()
+    other = replace(one, messages=(one.messages[0], Message("assistant", "ab"), one.messages[2]))
+    renderer = HintRenderer(family("qwen").renderer, 4096, token_bytes("qwen"))
+    assert renderer.prompts(other) == TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,))
+
+
 def test_a_conversation_that_renders_otherwise_gives_no_prompt() -> None:
     other = replace(sample(hints=(HINT, "No lists here.")), prompt_ids=[1, 2, 3])
     assert prompts(other) == TeacherPrompts(faults=(HintFault.PROMPT_DIFFERS,) * 2)
@@ -139,7 +195,8 @@ def test_a_template_that_refuses_the_hinted_conversation_is_told_apart() -> None
             return super().render(messages, *rest)
 
     talk = (*QUESTION, Message("assistant", ""), Message("tool", "scattering"))
-    found = HintRenderer(AlternatingRoles(), 4096).prompts(sample(talk))  # type: ignore[arg-type]
+    renderer = HintRenderer(AlternatingRoles(), 4096, CHARACTERS)  # type: ignore[arg-type]
+    found = renderer.prompts(sample(talk))
     assert found == TeacherPrompts(faults=(HintFault.TEMPLATE_REFUSES,))
 
 

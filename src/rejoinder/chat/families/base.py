@@ -1,7 +1,7 @@
 """The seam: a family renders conversations and reads answers. ``registry.py`` finds one by name.
 
 Rendering is the model's own chat template, whatever the family: it is what the model was trained
-with. What differs is how answers are read.
+with. What differs is how answers are read, and how a call begins.
 """
 
 from __future__ import annotations
@@ -47,6 +47,21 @@ class MakeParser(Protocol):
         ...
 
 
+class BeginCall(Protocol):
+    """What a family's module offers."""
+
+    def __call__(self, name: str | None, template: str) -> str:
+        """Return the text with which a call begins, up to what the model shall write itself.
+
+        It ends where a token ends: what follows may begin with a space.
+
+        Args:
+            name: of the function; None leaves its choice to the model.
+            template: the model's chat template, which tells apart the forms of a family.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a family writes answers."""
@@ -60,6 +75,10 @@ class Format:
     """Markers that are read where the prompt names tools."""
     thoughts_open: str | None = None
     """The marker of thoughts, which a prompt may end with."""
+    thoughts_close: str = ""
+    """The marker that ends them."""
+    begin_call: BeginCall | None = None
+    """None: the family has no calls."""
     new_id: Callable[[], str] = call_id
 
 
@@ -98,7 +117,11 @@ class ChatFamily:
         return self._form.name
 
     def reader(
-        self, prompt_ids: Sequence[int], tools: Sequence[Json] | None, stop: Sequence[str]
+        self,
+        prompt_ids: Sequence[int],
+        tools: Sequence[Json] | None,
+        stop: Sequence[str],
+        begun: Sequence[int] = (),
     ) -> AnswerReader:
         """Begin an answer.
 
@@ -106,13 +129,33 @@ class ChatFamily:
             prompt_ids: [P] what it answers; only their end counts.
             tools: those that the prompt names.
             stop: strings before which the text ends.
+            begun: ids that the answer begins with, which are not fed and in which nothing stops.
         """
         if self._form.make_parser is None:
             return _PlainReader(self._texts, stop)
         markers = self._with_tools if tools else self._without_tools
         out = EventWriter(self._form.new_id)
         parser = self._form.make_parser(out, tools or (), thinking=self._thinks(prompt_ids))
-        return _ParsingReader(MarkerLexer(self._texts, markers, stop), parser, out)
+        lexer = MarkerLexer(self._texts, markers)
+        parser.feed(lexer.feed(begun))
+        lexer.stop_at(stop)
+        return _ParsingReader(lexer, parser, out)
+
+    def begun_call(self, prompt_ids: Sequence[int], name: str | None) -> list[int] | None:
+        """Return the ids with which a call begins; None where the family has no calls.
+
+        Args:
+            prompt_ids: [P] what it answers; thoughts that it has opened are closed.
+            name: of the function; None leaves its choice to the model.
+        """
+        if self._form.begin_call is None:
+            return None
+        text = self._form.begin_call(name, self._tokenizer.chat_template or "")
+        if self._thinks(prompt_ids):
+            breaks = self._tail(prompt_ids).endswith("\n")
+            closed = f"\n{self._form.thoughts_close}\n\n" if breaks else self._form.thoughts_close
+            text = closed + text
+        return self._tokenizer.encode(text)
 
     def plain_reader(self, stop: Sequence[str]) -> AnswerReader:
         """Begin an answer of which all text is content: its prompt is no conversation."""
@@ -122,8 +165,10 @@ class ChatFamily:
         opening = self._form.thoughts_open
         if opening is None:
             return False
-        tail = self._tokenizer.decode(list(prompt_ids[-_TAIL:]), skip_special_tokens=False)
-        return tail.rstrip().endswith(opening)
+        return self._tail(prompt_ids).rstrip().endswith(opening)
+
+    def _tail(self, prompt_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(prompt_ids[-_TAIL:]), skip_special_tokens=False)
 
 
 class _PlainReader:

@@ -294,6 +294,13 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
+def begun_json(name: str | None, arguments: str) -> str:
+    """Return the beginning of a JSON call; ``arguments`` is the key that the family uses."""
+    if name is None:
+        return '{"name":'
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "{arguments}":'
+
+
 def tool_name(tool: Json) -> str:
     """Return the name of a tool's definition; empty where it has none."""
     function = tool.get("function", tool)

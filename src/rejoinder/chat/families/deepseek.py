@@ -40,6 +40,15 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
     return TaggedParser(out, RULES, open_block, thinking=thinking)
 
 
+def begin_call(name: str | None, template: str) -> str:
+    """Return the text with which a call begins; see ``BeginCall``."""
+    fenced = "```json" in template
+    opening = SECTION[0] + CALL[0] + (_TYPE + SEPARATOR if fenced else "")
+    if name is None:
+        return opening
+    return f"{opening}{name}\n```json\n" if fenced else f"{opening}{name}{SEPARATOR}"
+
+
 class _At(Enum):
     BETWEEN = auto()
     HEAD = auto()

@@ -32,6 +32,12 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
     return TaggedParser(out, RULES, open_block, thinking=thinking)
 
 
+def begin_call(name: str | None, template: str) -> str:
+    """Return the text with which a call begins; see ``BeginCall``."""
+    del template  # the line break after the name, which GLM-4.7 leaves out, does no harm there
+    return CALL[0] if name is None else f"{CALL[0]}{name}\n"
+
+
 def read_call(text: str) -> WrittenCall | None:
     """Read a name and its pairs; None where the text is something else."""
     head = _NAME.match(text)

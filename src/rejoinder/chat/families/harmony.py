@@ -35,6 +35,15 @@ _LONGEST_HEADER = 512
 """Characters; what is longer is no header, and need not be held back."""
 
 
+def begin_call(name: str | None, template: str) -> str:
+    """Return the text with which a call begins; see ``BeginCall``."""
+    del template  # one form for all
+    opening = f"{CHANNEL}commentary to="
+    if name is None:
+        return opening + _FUNCTIONS.rstrip(".")
+    return f"{opening}{_FUNCTIONS}{name} {CONSTRAIN}json{MESSAGE}"
+
+
 class HarmonyParser:
     """Reads one answer."""
 

@@ -36,11 +36,15 @@ class Markers:
 class MarkerLexer:
     """The lexemes of one growing answer, up to a stop string."""
 
-    def __init__(self, texts: Detokenizer, markers: Markers, stop: Sequence[str]) -> None:
+    def __init__(self, texts: Detokenizer, markers: Markers) -> None:
         self._stream = texts.stream()
         self._by_id = markers.by_id
-        self._cut = _StopCut(stop) if stop else None
+        self._cut: _StopCut | None = None
         self._written = _WrittenMarkers(markers.written) if markers.written else None
+
+    def stop_at(self, stop: Sequence[str]) -> None:
+        """End the text before any of these strings, in what is fed from now on."""
+        self._cut = _StopCut(stop) if stop else None
 
     @property
     def stop_string(self) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CallList, tool_name
+from rejoinder.chat.families.blocks import CallList, begun_json, tool_name
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.tagged import Block, TaggedParser, TagRules
 from rejoinder.types import Json
@@ -34,3 +34,9 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
 
     bare = bare_block if tools else None
     return TaggedParser(out, RULES, open_block, thinking=thinking, bare_block=bare)
+
+
+def begin_call(name: str | None, template: str) -> str:
+    """Return the text with which a call begins; see ``BeginCall``."""
+    del template  # one form for all
+    return begun_json(name, "parameters")

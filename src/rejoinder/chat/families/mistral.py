@@ -11,7 +11,7 @@ import secrets
 import string
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CallList, EitherBlock
+from rejoinder.chat.families.blocks import CallList, EitherBlock, begun_json
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import Balanced
 from rejoinder.chat.families.lexer import Lexeme
@@ -49,6 +49,15 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
         )
 
     return TaggedParser(out, RULES, open_block, thinking=thinking)
+
+
+def begin_call(name: str | None, template: str) -> str:
+    """Return the text with which a call begins; see ``BeginCall``."""
+    if name is None:
+        return CALLS  # what follows tells the versions apart
+    if ARGS in template:
+        return f"{CALLS}{name}{ARGS}"
+    return f"{CALLS}[{begun_json(name, 'arguments')}"
 
 
 class _NamedCall:

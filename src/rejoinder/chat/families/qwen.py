@@ -16,6 +16,7 @@ from rejoinder.chat.families.blocks import (
     JsonBlock,
     ParameterTypes,
     WrittenCall,
+    begun_json,
     written_call,
 )
 from rejoinder.chat.families.events import EventWriter
@@ -45,6 +46,13 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
         )
 
     return TaggedParser(out, RULES, open_block, thinking=thinking)
+
+
+def begin_call(name: str | None, template: str) -> str:
+    """Return the text with which a call begins; see ``BeginCall``."""
+    if "<function=" in template:
+        return f"{CALL[0]}\n<function=" + ("" if name is None else f"{name}>\n")
+    return f"{CALL[0]}\n{begun_json(name, 'arguments')}"
 
 
 def read_function(text: str) -> WrittenCall | None:

@@ -16,6 +16,7 @@ import torch
 
 from rejoinder.algorithms import build_algorithm
 from rejoinder.chat.renderer import ChatTemplateRenderer
+from rejoinder.chat.token_bytes import TokenBytes
 from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.pack.decoding import decode
@@ -118,13 +119,16 @@ class Pack:
             algorithm=algorithm,
             judge=build_judge(setting) if algorithm.needs_verdicts else None,
             hints=build_hint_judge(setting, config.hints),
-            hinted=HintRenderer(self._renderer, longest) if algorithm.needs_hints else None,
+            hinted=self._hinted(longest) if algorithm.needs_hints else None,
             renderer=self._renderer,
             tokenizer=self._tokenizer,
             engine=self._frozen,
             context_length=context,
             updates=updates,
         )
+
+    def _hinted(self, longest: int) -> HintRenderer:
+        return HintRenderer(self._renderer, longest, TokenBytes(self._tokenizer.tokenizer))
 
     async def run(self, works: Sequence[Work[_T]]) -> list[_T | RejoinderError]:
         """Do one work at each seat, and return what each found, or why it found nothing.

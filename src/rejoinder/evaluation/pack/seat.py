@@ -12,6 +12,8 @@ from operator import itemgetter
 
 from rejoinder.algorithms.base import Algorithm
 from rejoinder.chat.renderer import Renderer
+from rejoinder.chat.splicing import KnownTurn, splice
+from rejoinder.chat.token_bytes import TokenBytes
 from rejoinder.config import Config
 from rejoinder.engine.base import Engine
 from rejoinder.errors import RejoinderError
@@ -89,6 +91,7 @@ class Seat:
         self.left = False
         """Whether nobody talks here any more."""
         self._parts = parts
+        self._token_bytes = TokenBytes(parts.tokenizer.tokenizer)
         self._start = start
         self._version = BASE_VERSION
         self._trained = 0
@@ -110,10 +113,11 @@ class Seat:
         self.requests += 1
         spoken = tuple(Message(one["role"], one["content"]) for one in messages)
         learns = ask.session is not None and ask.turn_type is TurnType.MAIN
-        if learns and (before := self._open.pop(str(ask.session), None)) is not None:
+        before = self._open.pop(str(ask.session), None) if learns else None
+        if before is not None:
             after = spoken[len(before.messages) + 1 :]
             self._start(asyncio.create_task(self._judge(before, after)))
-        prompt = self._parts.renderer.render(spoken).ids()
+        prompt = self._prompt(spoken, before)
         number = self.requests
         request = self._request(prompt, ask)
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
@@ -129,6 +133,18 @@ class Seat:
         reason = "stop" if sampled.ended else "length"
         seconds = time.monotonic() - started
         return Reply(completion, text, reason, len(sampled.ids), seconds, version)
+
+    def _prompt(self, spoken: Sequence[Message], before: _Turn | None) -> list[int]:
+        """Return a prompt, with the answer before it as it was sampled, as in a gateway."""
+        rendered = self._parts.renderer.render(spoken).ids()
+        if before is None:
+            return rendered
+        known = KnownTurn(tuple(before.prompt), tuple(before.sampled.ids))
+        tokenizer = self._parts.tokenizer
+        spliced = splice(
+            known, rendered, self._token_bytes, tokenizer.eos_ids, tokenizer.special_ids
+        ).ids
+        return spliced if len(spliced) < self._parts.context_length else rendered
 
     def _request(self, prompt: list[int], ask: Ask) -> Request:
         """Return how an answer is sampled: what a gateway would make of it."""

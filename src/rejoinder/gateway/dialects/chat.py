@@ -13,6 +13,7 @@ from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.gateway.tool_choice import wanted_call
 
 
 class ChatCompletions:
@@ -75,6 +76,7 @@ def _request(body: ChatBody) -> TurnRequest:
         stream=bool(body.stream),
         choices=body.n or 1,
         tools=() if body.tool_choice == "none" else body.tools or (),
+        wanted_call=wanted_call(body.tool_choice, body.tools or ()),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,

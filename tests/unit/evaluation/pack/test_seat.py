@@ -20,6 +20,7 @@ from rejoinder.evaluation.watch import Judged, Progress
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import Fate, Judgement, Message, TurnType
+from splicing_kit import tokenizer as splicing_tokenizer
 
 from .kit import system
 
@@ -85,14 +86,14 @@ class Room:
         )
         self.seat = Seat(parts, self.tasks.append)
 
-    async def ask(self, said: Sequence[str], ask: Ask, answer: str = "Yes.") -> Reply:
+    async def ask(self, said: Sequence[str], ask: Ask, answer: str | list[int] = "Yes.") -> Reply:
         """Say something, people and model by turns, and get an answer."""
         roles = ("user", "assistant")
         messages = [{"role": roles[at % 2], "content": text} for at, text in enumerate(said)]
         asking = asyncio.create_task(self.seat.ask(messages, ask))
         await asyncio.sleep(0)
         for one in self.seat.take_waiting():
-            ids = self.tokenizer.encode(answer)
+            ids = self.tokenizer.encode(answer) if isinstance(answer, str) else answer
             one.future.set_result(Sampled(ids, [-1.0] * len(ids), ended=False))
         return await asking
 
@@ -146,6 +147,19 @@ async def test_samples_have_the_exact_ids_and_logprobs_of_their_turns(room: Room
     assert {turn.temperature for turn in turns} == {0.6}
     assert all(turn.is_current for turn in turns)
     assert await room.seat.progress() == Progress(0, 2, 0)
+
+
+async def test_a_prompt_has_the_answer_before_it_as_it_was_sampled(config: Config) -> None:
+    room = Room(splicing_tokenizer("qwen"), config)
+    letters = [id_ for char in "ab ab" for id_ in room.tokenizer.encode(char)]
+    assert letters != room.tokenizer.encode("ab ab")
+    await room.ask(["Hm?"], MAIN, letters)
+    await room.ask(["Hm?", "ab ab", "Right."], MAIN)
+    await room.ask(["Hm?", "ab ab", "Right.", "Yes.", "Well."], FAREWELL)
+    await room.settle()
+    first, second = room.seat.take()
+    known = [*first.prompt_ids, *letters]
+    assert second.prompt_ids[: len(known)] == known
 
 
 @pytest.mark.parametrize("score", [0, None])

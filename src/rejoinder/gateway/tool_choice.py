@@ -1,0 +1,70 @@
+"""``tool_choice``: whether an answer has to be a tool call.
+
+No engine is asked to constrain anything. The beginning of the call, up to the name of the function
+or to its arguments, is put at the end of the prompt, and the model writes the rest. What it did not
+sample is thus in the prompt, where nothing trains (rule 1); the client gets the whole call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rejoinder.chat.families.blocks import tool_name
+from rejoinder.gateway.errors import ApiError
+from rejoinder.types import Json
+
+_MODES = {"auto": False, "none": False, "required": True, "any": True}
+"""Whether they ask for a call; ``any`` is another API's name for ``required``."""
+_NAME = re.compile(r"[\w./:-]{1,128}")
+"""Names that no family's format can take for something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedCall:
+    """A call that the client asks for."""
+
+    name: str | None
+    """Of the function; None leaves its choice to the model."""
+
+
+def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
+    """Return the call that an answer has to begin with, by a chat completion's ``tool_choice``.
+
+    Raises:
+        ApiError: 400, the choice has another form, or names none of the tools.
+    """
+    if choice is None or (isinstance(choice, str) and _MODES.get(choice) is False):
+        return None
+    names = [tool_name(tool) for tool in tools]
+    if isinstance(choice, str) and choice in _MODES:
+        if not names:
+            raise _refused(f"tool_choice {choice!r} asks for a call, but there are no tools")
+        only = names[0] if len(names) == 1 and _NAME.fullmatch(names[0]) else None
+        return WantedCall(only)
+    function = choice.get("function") if isinstance(choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise _refused(
+            "tool_choice must be 'auto', 'none', 'required', or "
+            '{"type": "function", "function": {"name": ...}}'
+        )
+    if name not in names or not _NAME.fullmatch(name):
+        raise _refused(f"tool_choice names {name!r}, which is no function of tools")
+    return WantedCall(name)
+
+
+def without_calls(family: str) -> ApiError:
+    """Return the refusal of a call by a model whose family has none."""
+    return ApiError(
+        400,
+        "unsupported_parameter",
+        f"models of the family {family!r} write no tool calls that are read: leave tool_choice "
+        "out, or name the model's family in the configuration (model.family)",
+        "tool_choice",
+    )
+
+
+def _refused(text: str) -> ApiError:
+    return ApiError(400, "invalid_value", text, "tool_choice")

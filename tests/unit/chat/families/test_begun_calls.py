@@ -1,0 +1,84 @@
+"""Calls that a prompt has begun: the model writes the rest, and all of it is read as one call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from family_kit import FAMILIES, PARSED, TOOLS, Read, family_of, summary, tokenizer
+
+from rejoinder.chat.families.registry import choose_family
+from rejoinder.chat.renderer import ChatTemplateRenderer
+
+CODER = "{# <function= #}"
+FENCED = "{# ```json #}"
+ARGS = "{# [ARGS] #}"
+# What a model writes after the beginning: family, template, with a name and without, and the rest.
+RESTS = [
+    ("qwen", "", "f", ' {"s": "a"}}\n</tool_call>'),
+    ("qwen", "", None, ' "f", "arguments": {"s": "a"}}\n</tool_call>'),
+    ("qwen", CODER, "f", "<parameter=s>\na\n</parameter>\n</function>\n</tool_call>"),
+    ("qwen", CODER, None, "f>\n<parameter=s>\na\n</parameter>\n</function>\n</tool_call>"),
+    ("llama", "", "f", ' {"s": "a"}}'),
+    ("llama", "", None, ' "f", "parameters": {"s": "a"}}'),
+    ("mistral", "", "f", ' {"s": "a"}}]'),
+    ("mistral", "", None, '[{"name": "f", "arguments": {"s": "a"}}]'),
+    ("mistral", ARGS, "f", '{"s": "a"}'),
+    ("mistral", ARGS, None, 'f[ARGS]{"s": "a"}'),
+    ("glm", "", "f", "<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"),
+    ("glm", "", None, "f\n<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"),
+    ("deepseek", "", "f", '{"s": "a"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'),
+    ("deepseek", "", None, 'f<｜tool▁sep｜>{"s": "a"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'),
+    ("deepseek", FENCED, "f", '{"s": "a"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'),
+    (
+        "deepseek",
+        FENCED,
+        None,
+        'f\n```json\n{"s": "a"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ),
+    ("gpt-oss", "", "f", '{"s": "a"}<|call|>'),
+    ("gpt-oss", "", None, '.f<|constrain|>json<|message|>{"s": "a"}<|call|>'),
+]
+
+
+def continued(name: str, begun: list[int], rest: str, stop: tuple[str, ...] = ()) -> Read:
+    """Read an answer that goes on after its beginning."""
+    reader = family_of(name).reader([], TOOLS, stop, begun)
+    events = reader.feed(tokenizer(name).encode(rest), last=True)
+    return summary(events)
+
+
+def begun_call(name: str, template: str, function: str | None, prompt: str = "") -> list[int]:
+    made = replace(tokenizer(name), chat_template=template)
+    family = choose_family(name, made, ChatTemplateRenderer(made))
+    ids = family.begun_call(made.encode(prompt), function)
+    assert ids is not None
+    return ids
+
+
+@pytest.mark.parametrize(("name", "template", "function", "rest"), RESTS)
+def test_a_begun_call_and_what_the_model_adds_are_one_call(name, template, function, rest):
+    begun = begun_call(name, template, function)
+    whole = continued(name, begun, rest)
+    assert [call for call, _ in whole.calls] == ["f"]
+    assert whole.calls[0][1].replace(" ", "") == '{"s":"a"}'
+    assert (whole.content, whole.reasoning) == ("", None)
+
+
+def test_every_family_with_calls_can_begin_one():
+    assert {name for name, *_ in RESTS} == set(PARSED)
+    assert [name for name in FAMILIES if family_of(name).begun_call([], "f") is None] == ["generic"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "closed"), [("<think>\n", "\n</think>\n\n"), ("<think>", "</think>"), ("", "")]
+)
+def test_thoughts_that_the_prompt_has_opened_are_closed_before_the_call(prompt, closed):
+    text = tokenizer("qwen").decode(begun_call("qwen", "", "f", prompt), skip_special_tokens=False)
+    assert text == f'{closed}<tool_call>\n{{"name": "f", "arguments":'
+
+
+def test_nothing_stops_in_what_the_model_did_not_write():
+    begun = begun_call("qwen", "", "f")
+    found = continued("qwen", begun, ' {"s": "stop here"}}\n</tool_call>', stop=("stop", "name"))
+    assert found.calls[0][1].strip() == '{"s": "'
