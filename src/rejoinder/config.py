@@ -83,6 +83,7 @@ OPENCLAW_SESSION = SessionRule(
 )
 SIDE_OPENINGS = (
     "read heartbeat.md",
+    "follow the heartbeat monitor",
     "pre-compaction memory flush",
     "please generate a four to five word title",
     "please write a 5-10 word title",

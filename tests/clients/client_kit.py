@@ -147,11 +147,18 @@ class System:
         return [Sampled(r["id"], r["prompt_ids"], r["ids"], r["temperature"]) for r in rows]
 
     def turns(self, after: int = 0) -> list[Turn]:
-        """Return the journal's turns but the first ``after``, in order of arrival."""
-        database = sa.create_engine(f"sqlite:///{self.home / 'journal.db'}")
-        with database.connect() as connection:
+        """Return the journal's answered turns but the first ``after``, in order of arrival."""
+        with self._journal() as connection:
             rows = connection.exec_driver_sql(_TURNS).mappings().all()[after:]
             return [_turn(connection, row) for row in rows]
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return rows of the journal."""
+        with self._journal() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(query)]
+
+    def _journal(self) -> sa.Connection:
+        return sa.create_engine(f"sqlite:///{self.home / 'journal.db'}").connect()
 
     def tokenizer(self) -> ModelTokenizer:
         return load_tokenizer(resolve_model(self.model))
@@ -171,7 +178,7 @@ class System:
         process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
         self._processes.append(process)
         deadline = time.monotonic() + READY_S
-        while not _answers(probe):
+        while not answers(probe):
             story = (self.home / f"{name}.log").read_text()
             assert process.poll() is None, f"the {name} ended: {story}"
             assert time.monotonic() < deadline, f"the {name} did not get ready: {story}"
@@ -179,7 +186,8 @@ class System:
 
 
 _TURNS = """
-SELECT t.turn_id, t.session_id, s.external, t.parent_id, t.turn_type, a.answer_ids, a.message, p.link
+SELECT t.turn_id, t.session_id, s.external, t.parent_id, t.turn_type, a.answer_ids, a.message,
+       p.link
 FROM turns t JOIN answers a USING (turn_id) JOIN prompts p USING (turn_id)
 JOIN sessions s ON s.session_id = t.session_id ORDER BY t.created_at, t.choice
 """
@@ -210,7 +218,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a GET is answered well."""
     try:
         with urllib.request.urlopen(url, timeout=2):
             return True

@@ -14,14 +14,15 @@ import sys
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
-from rejoinder.config import load_config
+from rejoinder.config import Config, load_config
 from rejoinder.engine.app import EngineHolder, engine_app
 from rejoinder.engine.base import Engine, EngineInfo, GenerateRequest, TokenChunk
 from rejoinder.engine.server import start_engine
+from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
 from rejoinder.types import FinishReason
 
@@ -93,22 +94,25 @@ class Recording:
             file.write(json.dumps(line) + "\n")
 
 
-async def main(config_file: str, record: str, script: str | None = None) -> None:
-    config = load_config(Path(config_file))
+async def serve(config: Config, record: Path, script: list[dict[str, Any]] | None) -> None:
     if script is None:
         engine = await start_engine(config)
     else:
-        tokenizer = load_tokenizer(Path(config.model.path))
-        engine = Replay(tokenizer, json.loads(Path(script).read_text()))  # type: ignore[assignment]
+        engine = cast("Engine", Replay(load_tokenizer(resolve_model(config.model.path)), script))
     holder = EngineHolder()
-    holder.engine = Recording(engine, Path(record))  # type: ignore[assignment]
+    holder.engine = cast("Engine", Recording(engine, record))
+    port = config.engine.port  # type: ignore[union-attr]
+    settings = uvicorn.Config(engine_app(holder), port=port, log_level="warning")
     try:
-        await uvicorn.Server(
-            uvicorn.Config(engine_app(holder), port=config.engine.port, log_level="warning")  # type: ignore[union-attr]
-        ).serve()
+        await uvicorn.Server(settings).serve()
     finally:
         await engine.close()
 
 
+def main(config: str, record: str, script: str | None = None) -> None:
+    replayed = None if script is None else json.loads(Path(script).read_text())
+    asyncio.run(serve(load_config(Path(config)), Path(record), replayed))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -29,6 +29,7 @@ from rejoinder.gateway.health import health_routes, problems
 from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.session_url import SESSION_PREFIX, without_session
+from rejoinder.gateway.sessions import session_routes
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
 from rejoinder.types import Json
@@ -127,6 +128,7 @@ def create_app(
     app.router.routes.append(Route(CHAT_PATH, chat, methods=["POST"]))
     app.include_router(health_routes(service))
     app.include_router(feedback_routes(service))
+    app.include_router(session_routes(service))
     _add_error_handlers(app, service)
     _describe_chat(app)
     return app
