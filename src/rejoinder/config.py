@@ -84,6 +84,10 @@ OPENCLAW_SESSION = SessionRule(
 SIDE_OPENINGS = (
     "read heartbeat.md",
     "follow the heartbeat monitor",
+    "a scheduled reminder has been triggered",
+    "a scheduled cron event was triggered",
+    "an async command you ran earlier ",
+    "an async command completion event was triggered",
     "pre-compaction memory flush",
     "please generate a four to five word title",
     "please write a 5-10 word title",

@@ -248,4 +248,10 @@ def client_environment(**more: str) -> dict[str, str]:
     """Return an environment without keys, proxies or settings of the machine's user."""
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
     path = f"{NODE.parent}:{os.environ.get('PATH', '')}"
-    return {**kept, "PATH": path, "NODE_PATH": str(NODE_MODULES), "NO_COLOR": "1"} | more
+    fixed = {
+        "PATH": path,
+        "NODE_PATH": str(NODE_MODULES),
+        "NO_COLOR": "1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks for prices on the network
+    }
+    return kept | fixed | more

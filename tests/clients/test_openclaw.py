@@ -64,18 +64,34 @@ def test_a_conversation_with_a_tool_call_is_captured_and_linked(
 def test_a_heartbeat_is_a_side_turn_and_the_persons_next_words_are_linked(
     replaying: Callable[..., System], openclaw: Callable[[System, bool], OpenClaw], plugin: bool
 ) -> None:
-    system = replaying([{"when": "", "answers": ("First.", "Second.", "Third.")}])
+    script = [
+        {"when": "Thank you", "answers": ["Welcome."]},
+        {"when": "the garden", "answers": ["NO_REPLY"]},
+        {"when": "", "answers": ["First.", "The oven is hot.", "Third."]},
+    ]
+    system = replaying(script)
     claw = openclaw(system, plugin).start()
+
+    def wake(event: str) -> None:
+        known = len(system.turns())
+        claw.run("system", "event", "--text", event, "--mode", "now")
+        claw.wait_until(lambda: len(system.turns()) > known, HEARTBEAT_S)
+
     assert claw.say("Hello") == "First."
-    claw.run("system", "event", "--text", "Look at the oven", "--mode", "now")
-    claw.wait_until(lambda: len(system.turns()) == 2, HEARTBEAT_S)
-    assert claw.say("What is new?").endswith(".")
-    first, heartbeat, reply = system.turns()
-    assert [turn.turn_type for turn in (first, heartbeat, reply)] == ["main", "side", "main"]
+    wake("Look at the oven")
+    assert claw.say("Switch it off") == "Third."
+    wake("Look at the garden")
+    assert claw.say("Thank you") == "Welcome."
+    turns = system.turns()
+    assert [turn.turn_type for turn in turns] == ["main", "side", "main", "side", "main"]
     by = "header X-Turn-Type" if plugin else "opening 'follow the heartbeat monitor'"
-    assert heartbeat.link["type_by"] == by
-    assert reply.parent_id in (first.turn_id, heartbeat.turn_id), reply.link
-    assert len({turn.session_id for turn in (first, heartbeat, reply)}) == 1
+    assert {turn.link["type_by"] for turn in turns if turn.turn_type == "side"} == {by}
+    first, oven, third, _, last = turns
+    # The second heartbeat had nothing to say, so the person's words are about what came before it.
+    assert (third.parent_id, last.parent_id) == (oven.turn_id, third.turn_id), last.link
+    assert len({turn.session_id for turn in turns}) == 1
+    assert [one.content for one in third.next_state] == ["Thank you"]
+    assert first.next_state == ()
     claw.say("/new")
     closed = "SELECT close_reason FROM sessions WHERE closed_at IS NOT NULL"
     if plugin:
