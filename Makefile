@@ -11,7 +11,7 @@ LOCKED := --constraint constraints.txt --constraint requirements-dev.lock
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-long test-clients bench lint format docs clean
+.PHONY: help demo up test test-long test-clients bench bench-proxy lint format docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -46,6 +46,9 @@ bench: $(DONE)/dev $(DONE)/model ## every benchmark of the README, one after the
 	    $(BIN)/python benchmarks/$$name.py || failed="$$failed $$name"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+
+bench-proxy: $(DONE)/dev $(DONE)/model $(CLIENTS)/.litellm ## the gateway beside the LiteLLM proxy
+	$(BIN)/python benchmarks/proxy_overhead.py --litellm $(CLIENTS)/litellm $(ARGS)
 
 docs: $(DONE)/dev ## write the reference pages that come from the code
 	$(BIN)/python docs/generate.py
@@ -94,4 +97,9 @@ $(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/package.json | $(
 	cp tests/clients/package.json $(CLIENTS)/node/
 	PATH="$(CURDIR)/$(CLIENTS)/node24/node_modules/node/bin:$$PATH" \
 	    npm install --prefix $(CLIENTS)/node --no-audit --no-fund
+	@touch $@
+
+$(CLIENTS)/.litellm: | $(DONE)/python
+	$(BIN)/python -m venv $(CLIENTS)/litellm
+	$(CLIENTS)/litellm/bin/python -m pip --disable-pip-version-check install 'litellm[proxy]==1.108.7'
 	@touch $@
