@@ -19,26 +19,34 @@ const DONE_TIMEOUT_MS = 1500;
 
 type TurnType = "main" | "side";
 
-/** What started the latest run of each session. */
-class Runs {
-  readonly #types = new Map<string, TurnType>();
+/** Of what kind the requests of each session are now. */
+class Sessions {
+  readonly #runs = new Map<string, TurnType>();
+  readonly #compacting = new Set<string>();
 
   begin(sessionId: string, trigger: string | undefined): void {
-    this.#types.delete(sessionId);
-    if (trigger === "user") this.#types.set(sessionId, "main");
-    else if (trigger !== undefined && SIDE_TRIGGERS.has(trigger)) this.#types.set(sessionId, "side");
-    const oldest = this.#types.keys().next();
-    if (this.#types.size > MOST_SESSIONS && !oldest.done) this.#types.delete(oldest.value);
+    this.forget(sessionId);
+    if (trigger === "user") this.#runs.set(sessionId, "main");
+    else if (trigger !== undefined && SIDE_TRIGGERS.has(trigger)) this.#runs.set(sessionId, "side");
+    const oldest = this.#runs.keys().next();
+    if (this.#runs.size > MOST_SESSIONS && !oldest.done) this.forget(oldest.value);
   }
 
-  end(sessionId: string): void {
-    this.#types.delete(sessionId);
+  /** A summary is asked for, perhaps amidst a run; one that fails has no end but the next run. */
+  compact(sessionId: string, begins: boolean): void {
+    if (begins) this.#compacting.add(sessionId);
+    else this.#compacting.delete(sessionId);
   }
 
-  /** Of a run that nobody has announced the gateway judges by its text. */
+  forget(sessionId: string): void {
+    this.#runs.delete(sessionId);
+    this.#compacting.delete(sessionId);
+  }
+
+  /** A request of a run that nobody has announced the gateway judges by its text. */
   headers(sessionId: string | undefined): Record<string, string> {
     if (sessionId === undefined) return {};
-    const type = this.#types.get(sessionId);
+    const type = this.#compacting.has(sessionId) ? "side" : this.#runs.get(sessionId);
     return { "X-Session-Id": sessionId, ...(type && { "X-Turn-Type": type }) };
   }
 }
@@ -48,21 +56,29 @@ export default definePluginEntry({
   name: "Rejoinder",
   description: "Names sessions and turn types to the Rejoinder gateway",
   register(api) {
-    const runs = new Runs();
+    const sessions = new Sessions();
 
     api.registerProvider({
       id: PROVIDER,
       label: "Rejoinder",
       auth: [],
-      resolveTransportTurnState: ({ sessionId }) => ({ headers: runs.headers(sessionId) }),
+      resolveTransportTurnState: ({ sessionId }) => ({ headers: sessions.headers(sessionId) }),
     });
 
     api.on("before_model_resolve", (_event, { sessionId, trigger }) => {
-      if (sessionId !== undefined) runs.begin(sessionId, trigger);
+      if (sessionId !== undefined) sessions.begin(sessionId, trigger);
+    });
+
+    api.on("before_compaction", (_event, { sessionId }) => {
+      if (sessionId !== undefined) sessions.compact(sessionId, true);
+    });
+
+    api.on("after_compaction", (_event, { sessionId }) => {
+      if (sessionId !== undefined) sessions.compact(sessionId, false);
     });
 
     api.on("session_end", async ({ sessionId, reason }) => {
-      runs.end(sessionId);
+      sessions.forget(sessionId);
       // These go on: after a restart, or with a summary in place of what was said.
       if (reason === "restart" || reason === "shutdown" || reason === "compaction") return;
       const provider = api.config.models?.providers?.[PROVIDER];
@@ -72,14 +88,14 @@ export default definePluginEntry({
           method: "POST",
           headers: {
             "X-Session-Id": sessionId,
-            "X-Session-Done": "true",
             ...(typeof provider.apiKey === "string" && {
               Authorization: `Bearer ${provider.apiKey}`,
             }),
           },
           signal: AbortSignal.timeout(DONE_TIMEOUT_MS),
         });
-        if (!response.ok) api.logger.warn(`session end not taken: HTTP ${response.status}`);
+        const unknown = response.status === 404; // nothing was asked in it
+        if (!response.ok && !unknown) api.logger.warn(`session end not taken: HTTP ${response.status}`);
       } catch (error) {
         // The gateway closes sessions by itself after a while; OpenClaw must not suffer.
         api.logger.warn(`session end not sent: ${String(error)}`);

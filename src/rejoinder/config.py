@@ -88,6 +88,8 @@ SIDE_OPENINGS = (
     "a scheduled cron event was triggered",
     "an async command you ran earlier ",
     "an async command completion event was triggered",
+    "<conversation>\n[user]:",
+    "based on this conversation, generate a short 1-2 word filename slug",
     "pre-compaction memory flush",
     "please generate a four to five word title",
     "please write a 5-10 word title",

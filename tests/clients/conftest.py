@@ -45,8 +45,16 @@ def replaying(tmp_path: Path, long_context_model: Path) -> Iterator[Callable[...
 
 
 @pytest.fixture(scope="session")
-def real_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A gateway before the embedded model."""
-    system = System(tmp_path_factory.mktemp("smol"), "embedded").start()
-    yield system
-    system.close()
+def real_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], System]]:
+    """Return what gives a gateway before the embedded model; all tests share it."""
+    started: list[System] = []
+
+    def start() -> System:
+        if not started:
+            started.append(System(tmp_path_factory.mktemp("smol"), "embedded"))
+            started[0].start()
+        return started[0]
+
+    yield start
+    for system in started:
+        system.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from client_kit import HERE, NODE, NODE_MODULES, PYTHON, Json, System, Turn, run_driver
+from client_kit import HERE, NODE, PYTHON, Json, System, Turn, run_driver
 
 from rejoinder.engine.base import GenerateRequest
 from rejoinder.engine.client import HttpEngine
@@ -16,13 +16,13 @@ from rejoinder.types import Message, Sampling
 
 pytestmark = pytest.mark.clients
 
-DRIVERS: dict[str, tuple[Path, Path, str]] = {
-    "openai": (PYTHON / "python", PYTHON / "openai", "openai_python.py"),
-    "litellm": (PYTHON / "python", PYTHON / "litellm", "litellm_client.py"),
-    "langchain": (PYTHON / "python", PYTHON / "python", "langchain_client.py"),
-    "openai-js": (NODE, NODE_MODULES / "openai", "openai_js.mjs"),
+DRIVERS: dict[str, tuple[Path, str]] = {
+    "openai": (PYTHON / "python", "openai_python.py"),
+    "litellm": (PYTHON / "python", "litellm_client.py"),
+    "langchain": (PYTHON / "python", "langchain_client.py"),
+    "openai-js": (NODE, "openai_js.mjs"),
 }
-"""By name: what runs it, what must be there, and the script."""
+"""By name: what runs it, and the script."""
 TOOL = {
     "type": "function",
     "function": {
@@ -53,15 +53,13 @@ RESULT = "rain, 7 °C; rain, 6 °C"
 def hold(
     system: System,
     client: str,
-    installed: Callable[[Path], Path],
     *,
     stream: bool,
     says: tuple[str, ...] = SAYS,
     **options: object,
 ) -> list[Json]:
     """Let a client talk; returns the answers that it showed."""
-    runs, needs, script = DRIVERS[client]
-    installed(needs)
+    runs, script = DRIVERS[client]
     task = {
         "url": system.url,
         "stream": stream,
@@ -97,8 +95,9 @@ def _words(message: Message) -> str:
 def test_a_conversation_with_a_tool_call_reads_as_sampled_and_is_captured_and_linked(
     replaying: Callable[..., System], installed: Callable[[Path], Path], client: str, stream: bool
 ) -> None:
+    installed(DRIVERS[client][0])
     system = replaying([{"when": "", "answers": REPLAYED}])
-    answers = hold(system, client, installed, stream=stream, tools=[TOOL])
+    answers = hold(system, client, stream=stream, tools=[TOOL])
     assert tuple(answer["content"] for answer in answers) == TEXTS
     (call,) = answers[0]["calls"]
     assert (call["name"], json.loads(call["arguments"])) == ("weather", ARGUMENTS)
@@ -112,29 +111,30 @@ def test_a_conversation_with_a_tool_call_reads_as_sampled_and_is_captured_and_li
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", DRIVERS)
 def test_the_real_model_says_through_the_gateway_what_it_says_directly(
-    real_model: System, installed: Callable[[Path], Path], client: str, stream: bool
+    real_model: Callable[[], System], installed: Callable[[Path], Path], client: str, stream: bool
 ) -> None:
-    before = len(real_model.turns())
+    installed(DRIVERS[client][0])
+    system = real_model()
+    before = len(system.turns())
     greets = f"I am {client}, streaming: {stream}."  # equal conversations cannot be told apart
     answers = hold(
-        real_model,
+        system,
         client,
-        installed,
         stream=stream,
         says=(greets, *SAYS[1:]),
         temperature=0.0,
         max_tokens=12,
     )
-    turns = real_model.turns(before)
+    turns = system.turns(before)
     assert len(turns) == len(SAYS)
-    check_captured(real_model, turns)
+    check_captured(system, turns)
     check_linked(turns, [f"user: {text}" for text in SAYS[1:]])
-    tokenizer = real_model.tokenizer()
-    sampled = {one.turn_id: one for one in real_model.sampled()}
+    tokenizer = system.tokenizer()
+    sampled = {one.turn_id: one for one in system.sampled()}
     for turn, answer in zip(turns, answers, strict=True):
-        ids = asyncio.run(ask_directly(real_model, sampled[turn.turn_id].prompt_ids))
+        ids = asyncio.run(ask_directly(system, sampled[turn.turn_id].prompt_ids))
         assert ids == turn.ids
-        assert tokenizer.decode(ids).strip() == answer["content"].strip()
+        assert tokenizer.decode(ids) == answer["content"]
 
 
 async def ask_directly(system: System, prompt_ids: list[int]) -> list[int]:

@@ -99,6 +99,29 @@ def test_a_heartbeat_is_a_side_turn_and_the_persons_next_words_are_linked(
     assert "session end not" not in claw.story()
 
 
+@pytest.mark.parametrize("plugin", [False, True], ids=["plain", "plugin"])
+def test_a_summary_is_a_side_turn_and_its_session_goes_on(
+    replaying: Callable[..., System], openclaw: Callable[[System, bool], OpenClaw], plugin: bool
+) -> None:
+    long = "Rivers are long. " * 3000  # so that there is something to summarise
+    system = replaying([{"when": "", "answers": [long, long, "About rivers.", "Gladly."]}])
+    claw = openclaw(system, plugin).start()
+    for text in ("Tell me about rivers", "Tell me more"):
+        claw.say(text)
+    claw.run("sessions", "compact", "agent:main:main")
+    for text in ("What was it about?", "Thank you"):
+        claw.say(text)
+    first, second, summary, third, last = system.turns()
+    assert summary.turn_type == "side"
+    by = "header X-Turn-Type" if plugin else r"opening '<conversation>\n[user]:'"
+    assert summary.link["type_by"] == by
+    assert second.parent_id == first.turn_id
+    assert third.parent_id is None  # what came before was summarised
+    assert (third.turn_type, last.parent_id) == ("main", third.turn_id)
+    if plugin:
+        assert {turn.session_id for turn in (second, third, last)} == {first.session_id}
+
+
 def test_the_plugin_fits_the_types_of_openclaw(
     tmp_path: Path, installed: Callable[[Path], Path]
 ) -> None:
