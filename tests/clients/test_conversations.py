@@ -56,12 +56,13 @@ def hold(
     *,
     stream: bool,
     says: tuple[str, ...] = SAYS,
+    path: str = "",
     **options: object,
 ) -> list[Json]:
     """Let a client talk; returns the answers that it showed."""
     runs, script = DRIVERS[client]
     task = {
-        "url": system.url,
+        "url": system.url + path,
         "stream": stream,
         "says": says,
         "results": {"weather": RESULT},
@@ -105,6 +106,32 @@ def test_a_conversation_with_a_tool_call_reads_as_sampled_and_is_captured_and_li
     assert len(turns) == len(REPLAYED)
     check_captured(system, turns)
     check_linked(turns, [f"tool: {RESULT}", *(f"user: {text}" for text in SAYS[1:])])
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "options"),
+    [
+        ("openai", "", {"extra_headers": {"X-Session-Id": "rivers 1"}}),
+        ("litellm", "", {"extra_headers": {"X-Session-Id": "rivers 1"}}),
+        ("langchain", "", {"default_headers": {"X-Session-Id": "rivers 1"}}),
+        ("litellm", "/s/rivers%201", {}),
+        ("langchain", "/s/rivers%201", {}),
+        ("openai-js", "/s/rivers%201", {}),
+    ],
+)
+def test_a_session_is_named_as_the_guides_say(
+    replaying: Callable[..., System],
+    installed: Callable[[Path], Path],
+    client: str,
+    path: str,
+    options: Json,
+) -> None:
+    installed(DRIVERS[client][0])
+    system = replaying([{"when": "", "answers": TEXTS}])
+    hold(system, client, stream=False, says=SAYS[:2], path=path, **options)
+    turns = system.turns()
+    assert {turn.external for turn in turns} == {"rivers 1"}
+    assert turns[1].parent_id == turns[0].turn_id
 
 
 @pytest.mark.model
