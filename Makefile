@@ -95,7 +95,7 @@ $(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/package.json | $(
 	mkdir -p $(CLIENTS)/node24 $(CLIENTS)/node
 	npm install --prefix $(CLIENTS)/node24 --no-audit --no-fund node@24.21.0
 	cp tests/clients/package.json $(CLIENTS)/node/
-	PATH="$(CURDIR)/$(CLIENTS)/node24/node_modules/node/bin:$$PATH" \
+	PATH="$(abspath $(CLIENTS))/node24/node_modules/node/bin:$$PATH" \
 	    npm install --prefix $(CLIENTS)/node --no-audit --no-fund
 	@touch $@
 
