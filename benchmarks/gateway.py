@@ -28,7 +28,7 @@ from typing import Any
 import orjson
 import uvloop
 
-from gateway_process import GatewayProcess
+from gateway_process import GatewayProcess, scripted
 from http_load import Connection, Reply
 from outcome import finish
 
@@ -283,7 +283,7 @@ def verdict(results: list[dict[str, Any]]) -> bool | None:
 
 def repeat(workers: int, seconds: float, size: int) -> dict[str, Any]:
     """Run all phases once, and count what is in the journal then."""
-    with GatewayProcess(LONG_ANSWER, workers) as gateway:
+    with GatewayProcess(scripted(LONG_ANSWER), workers) as gateway:
         result = uvloop.run(Measurement(gateway, seconds, size).run())
         query = "SELECT count(*) FROM turns WHERE answered_at IS NOT NULL AND state <> 'open'"
         result["durable"] = gateway.count(query)

@@ -25,22 +25,39 @@ workers = {workers}
 max_concurrent = 4096
 max_queued = 4096
 [engine]
+{engine}
+"""
+SCRIPTED = """
 kind = "scripted"
 answer = "{answer}"
 context_length = 32768
 """
+BESIDE = """
+kind = "torch"
+port = {port}
+"""
+
+
+def scripted(answer: str) -> str:
+    """Return the configuration of an engine inside the gateway that always answers so."""
+    return SCRIPTED.format(answer=answer)
+
+
+def beside(port: int) -> str:
+    """Return the configuration of an engine that serves the engine protocol on a port."""
+    return BESIDE.format(port=port)
 
 
 class GatewayProcess:
     """Starts ``rejoinder gateway`` and waits until it is ready; stops it on leaving."""
 
-    def __init__(self, answer: str, workers: int = 1) -> None:
+    def __init__(self, engine: str, workers: int = 1) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="rejoinder-bench-")
         self.home = Path(self._directory.name)
-        self.port = _free_port()
+        self.port = free_port()
         config = self.home / "rejoinder.toml"
         config.write_text(
-            CONFIG.format(home=self.home, port=self.port, answer=answer, workers=workers)
+            CONFIG.format(home=self.home, port=self.port, engine=engine, workers=workers)
         )
         command = [sys.executable, "-m", "rejoinder", "--config", str(config), "gateway"]
         self._process = subprocess.Popen(command)
@@ -89,7 +106,8 @@ class GatewayProcess:
             database.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import uvloop
 
-from gateway_process import GatewayProcess
+from gateway_process import GatewayProcess, scripted
 from http_load import Connection
 from outcome import finish
 
@@ -77,7 +77,7 @@ def main() -> None:
     options = parser.parse_args()
     sessions = 5_000 if options.quick else options.sessions
     started = time.perf_counter()
-    with GatewayProcess(ANSWER) as gateway:
+    with GatewayProcess(scripted(ANSWER)) as gateway:
         samples = uvloop.run(run(gateway, sessions))
         turns = gateway.count("SELECT count(*) FROM turns WHERE answered_at IS NOT NULL")
     if turns != 2 * sessions:

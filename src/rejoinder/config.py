@@ -89,6 +89,13 @@ CLAUDE_CODE_SESSIONS = (
 """In the order in which its versions came up with them, the newest first."""
 SIDE_OPENINGS = (
     "read heartbeat.md",
+    "follow the heartbeat monitor",
+    "a scheduled reminder has been triggered",
+    "a scheduled cron event was triggered",
+    "an async command you ran earlier ",
+    "an async command completion event was triggered",
+    "<conversation>\n[user]:",
+    "based on this conversation, generate a short 1-2 word filename slug",
     "pre-compaction memory flush",
     "please generate a four to five word title",
     "please write a 5-10 word title",

@@ -72,18 +72,28 @@ async def test_openclaws_reply_judges_the_answer_in_the_session_that_its_text_na
         assert reply["next_state"] == {"messages": 1, "left_out": 1}
 
 
-async def test_openclaws_heartbeat_says_nothing_about_the_answer_before_it(gateway):
+@pytest.mark.parametrize(
+    ("beat", "opening"),
+    [
+        ("[Sun 2026-11-29 12:40 UTC] Read HEARTBEAT.md if it exists.", "read heartbeat.md"),
+        (
+            "Follow the heartbeat monitor scratch context when provided.\nCurrent time: now",
+            "follow the heartbeat monitor",
+        ),
+    ],
+    ids=["early 2026", "2026.9"],
+)
+async def test_openclaws_heartbeat_says_nothing_about_the_answer_before_it(gateway, beat, opening):
     async with gateway() as g:
         await long_context(g)
         history = [oc.first_user("Hi", SESSION), bot("Paris.")]
         await ask_as_openclaw(g, history[0], oc.context())
-        beat = user("[Sun 2026-11-29 12:40 UTC] Read HEARTBEAT.md if it exists.")
-        await ask_as_openclaw(g, *history, beat, oc.context())
+        await ask_as_openclaw(g, *history, user(beat), oc.context())
         assert next_states(g) == []
         await ask_as_openclaw(g, *history, user("Shorter!"), oc.context())
         first, heartbeat, reply = g.turns()
         assert (heartbeat["turn_type"], heartbeat["fate"]) == ("side", "side")
-        assert links(g)[1]["type_by"] == "opening 'read heartbeat.md'"
+        assert links(g)[1]["type_by"] == f"opening {opening!r}"
         assert reply["parent_id"] == first["turn_id"]
         assert first["state"] == "judging"
 

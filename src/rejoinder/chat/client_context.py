@@ -2,7 +2,7 @@
 
 Such text changes with every request and says nothing about an answer. It is rendered like any
 other text, for the model must see what the client sent; but it takes no part in recognising a
-history, and it is not part of a next state. A new client is a new row in one of the two tables.
+history, and it is not part of a next state. A new client is a new row in one of the tables.
 """
 
 from __future__ import annotations
@@ -34,6 +34,17 @@ class Line:
     """Anchored to the beginning or the end, and linear in what it reads."""
 
 
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """What a program's history says later in place of a request of its own."""
+
+    name: str
+    begins: tuple[str, ...]
+    """How such requests begin."""
+    kept: str
+    """How what stands for them begins."""
+
+
 BLOCKS = (
     Block(
         "openclaw_context",
@@ -55,6 +66,23 @@ LINES = (
         re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [A-Za-z0-9+:/_-]+\] "),
     ),
 )
+STAND_INS = (
+    StandIn(
+        "openclaw_heartbeat",
+        ("Follow the heartbeat monitor scratch context",),
+        "[OpenClaw heartbeat poll]",
+    ),
+    StandIn(
+        "openclaw_cron",
+        ("A scheduled reminder has been triggered.", "A scheduled cron event was triggered"),
+        "[OpenClaw cron wake]",
+    ),
+    StandIn(
+        "openclaw_exec",
+        ("An async command you ran earlier ", "An async command completion event was triggered"),
+        "[OpenClaw exec completion]",
+    ),
+)
 
 
 def own_words(message: Message) -> str:
@@ -69,6 +97,17 @@ def own_words(message: Message) -> str:
         if line.sign in content:
             content = line.pattern.sub("", content)
     return content.strip()
+
+
+def lasting_words(message: Message) -> str:
+    """Return the part of ``own_words`` that later requests will tell, however they put it."""
+    words = own_words(message)
+    if message.role != "user":
+        return words
+    for one in STAND_INS:
+        if words.startswith((one.kept, *one.begins)):
+            return one.kept
+    return words
 
 
 def _without(block: Block, text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 
-from rejoinder.chat.client_context import own_words, without_context
+from rejoinder.chat.client_context import lasting_words, without_context
 from rejoinder.types import Message
 
 _SEED = b"rejoinder chain 1"
@@ -35,7 +35,7 @@ def _extend(chain: bytes, message: Message) -> bytes:
         return chain
     # Calls are enough to know an answer by, and many clients send no text back with them.
     calls_alone = message.role == "assistant" and message.tool_calls
-    words = "" if calls_alone else own_words(message)
+    words = "" if calls_alone else lasting_words(message)
     name = ""
     if message.role == "user":
         if not words:

@@ -34,6 +34,7 @@ from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.serving import Turns
 from rejoinder.gateway.session_url import SESSION_PREFIX, without_session
+from rejoinder.gateway.sessions import session_routes
 from rejoinder.gateway.tally import SharedTally
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
@@ -140,6 +141,7 @@ def create_app(
     app.include_router(health_routes(service))
     app.include_router(feedback_routes(service))
     app.include_router(kept_routes(service))
+    app.include_router(session_routes(service))
     _add_error_handlers(app, service, {form.path: form for form in forms})
     describe_forms(app, forms)
     return app

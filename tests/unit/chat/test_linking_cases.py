@@ -90,6 +90,11 @@ CLAW_RESULT = (
     oc.result("call1", "hi"),
     oc.context(),
 )
+# OpenClaw: a heartbeat, which its history later tells in three words.
+BEAT = (
+    "Follow the heartbeat monitor scratch context when provided. Reply NO_REPLY.\nCurrent time: {}"
+)
+CLAW_BEATS = (*CLAW_REPLIES[:3], user(BEAT.format("12:40")), oc.context("System: the oven"))
 LONG = (user("a"), bot("A"), user("b"), bot("B"), user("c"))
 
 CASES = (
@@ -120,6 +125,32 @@ CASES = (
         CLAW_RESULT,
         parent=1, by="last_answer", session="s2", named="xyz",
         next_state=("tool: hi",),
+    ),
+    Case(
+        "OpenClaw: the words after a heartbeat, whose prompt the history tells in short",
+        (Turn(CLAW_ASKS, bot("Paris.")), Turn(CLAW_BEATS, bot("The oven is hot."))),
+        (
+            *CLAW_BEATS[:3],
+            user("[Sun 2026-11-29 12:40 UTC] [OpenClaw heartbeat poll]"),
+            bot("The oven is hot."),
+            user("Switch it off."),
+            oc.context(),
+        ),
+        parent=1, by="last_answer",
+        next_state=("user: Switch it off.",),
+    ),
+    Case(
+        "OpenClaw: a command that ended by itself, told in short with advice",
+        (Turn((*GO, A, user("An async command you ran earlier has completed. 0")), bot("B")),),
+        (*GO, A, user("[OpenClaw exec completion]\nSwitch it off so."), bot("B"), *ASK),
+        parent=0, by="last_answer",
+        next_state=("user: a",),
+    ),
+    Case(
+        "a person's own words that only mention a heartbeat are compared whole",
+        (Turn((user("Is [OpenClaw heartbeat poll] bad?"),), A),),
+        (user("Is [OpenClaw heartbeat poll] good?"), A, user("b")),
+        parent=None, by="unknown_history", session=None,
     ),
     Case(
         "two answers with one tool call, told apart by the text beside it",

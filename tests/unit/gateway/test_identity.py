@@ -137,11 +137,23 @@ def test_only_a_well_formed_traceparent_is_a_hint(sent, trace):
             ),
             TurnType.SIDE,
         ),
+        ((Message("user", "<conversation>\n[User]: Hi\n</conversation>"),), TurnType.SIDE),
+        ((Message("user", "An async command you ran earlier has completed."),), TurnType.SIDE),
+        ((Message("user", "An async command in Python?"),), TurnType.MAIN),
         ((Message("user", "Read HEARTBEAT.md"), Message("user", "Hello")), TurnType.MAIN),
         ((Message("user", "What does 'Read HEARTBEAT.md' mean?"),), TurnType.MAIN),
         ((Message("system", "Read HEARTBEAT.md"),), TurnType.MAIN),
     ],
-    ids=["heartbeat", "its tool loop", "a person after it", "quoted", "no user"],
+    ids=[
+        "heartbeat",
+        "its tool loop",
+        "summary",
+        "ended command",
+        "a question about commands",
+        "a person after it",
+        "quoted",
+        "no user",
+    ],
 )
 def test_a_programs_own_request_is_known_by_its_opening(messages, kind):
     assert identity(messages=messages).turn_type is kind
