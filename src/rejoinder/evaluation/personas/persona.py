@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from rejoinder.config import Section
-from rejoinder.config_faults import describe_fault
+from rejoinder.config.faults import describe_fault
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.person import GOODBYE, PLEASED, Person, Phrases, Voice
 from rejoinder.evaluation.personas.checks import CHECKS, Check
