@@ -15,7 +15,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rejoinder import config as config_module
+import rejoinder.config
 from rejoinder.cli.main import app
 from rejoinder.config import Config
 
@@ -148,12 +148,9 @@ def _keys(section: type[BaseModel]) -> Iterator[str]:
 
 def _field_texts(section: type[BaseModel]) -> dict[str, str]:
     """Return the text under each field, those of base sections included."""
-    tree = ast.parse(inspect.getsource(config_module))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     texts: dict[str, str] = {}
     for base in reversed(section.__mro__):
-        body = classes[base.__name__].body if base.__name__ in classes else []
-        for field, text in pairwise(body):
+        for field, text in pairwise(_body(base)):
             if (
                 isinstance(field, ast.AnnAssign)
                 and isinstance(field.target, ast.Name)
@@ -163,6 +160,15 @@ def _field_texts(section: type[BaseModel]) -> dict[str, str]:
             ):
                 texts[field.target.id] = inspect.cleandoc(text.value.value)
     return texts
+
+
+def _body(section: type) -> list[ast.stmt]:
+    """Return the statements of a section's class, none of a class that is no section."""
+    if not section.__module__.startswith(rejoinder.config.__name__):
+        return []
+    (found,) = ast.parse(inspect.getsource(section)).body
+    assert isinstance(found, ast.ClassDef)
+    return found.body
 
 
 def _optional(annotation: Any) -> bool:
