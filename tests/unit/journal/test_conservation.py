@@ -78,10 +78,10 @@ class Conservation(RuleBasedStateMachine):
         self.story.reply(self.turn(pick), text)
 
     @precondition(lambda self: self.turns)
-    @rule(pick=picks, score=scores)
-    def feedback(self, pick: int, score: int) -> None:
+    @rule(pick=picks, score=scores, text=st.sampled_from([None, "a", "c"]))
+    def feedback(self, pick: int, score: int, text: str | None) -> None:
         turn = self.turn(pick)
-        self.story.journal.add_feedback(SCOPE, turn.completion_id, 0, score, None).result(9)
+        self.story.journal.add_feedback(SCOPE, turn.completion_id, 0, score, text).result(9)
 
     @precondition(lambda self: self.turns)
     @rule(pick=picks)
