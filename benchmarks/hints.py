@@ -149,7 +149,7 @@ async def measure(judge: HintJudge, items: list[LabelledHintState]) -> dict:
     right = Share(sum(item.accepts(hint) for item, hint in given), len(given))
     rejected = Share(sum(not outcome.hints for _, outcome in others), len(others))
     return {
-        "fingerprint": judge.fingerprint,
+        "fingerprint": judge.maker.fingerprint,
         "directives": len(directives),
         **share("coverage", covered),
         "hints": len(given),

@@ -56,7 +56,7 @@ class SessionRule(Section):
 
     Asked in order, when neither header, URL, body nor metadata names a session; the first rule that
     finds an id decides. Texts are searched for literally, so that a request costs no more than its
-    length whatever its writer puts into it. Built in is a rule for OpenClaw.
+    length whatever its writer puts into it. Built in are rules for OpenClaw and for Claude Code.
     """
 
     name: str = Field(pattern=r"^[a-z0-9_-]{1,32}$")
@@ -81,6 +81,12 @@ class SessionRule(Section):
 OPENCLAW_SESSION = SessionRule(
     name="openclaw", look_in="first_user", after=("\n\nRuntime: agent=", "| sessionId=")
 )
+CLAUDE_CODE_SESSIONS = (
+    SessionRule(name="claude-code", look_in="header.X-Claude-Code-Session-Id"),
+    SessionRule(name="claude-code-id", look_in="metadata.user_id", after=('"session_id":"',)),
+    SessionRule(name="claude-code-old", look_in="metadata.user_id", after=("_session_",)),
+)
+"""In the order in which its versions came up with them, the newest first."""
 SIDE_OPENINGS = (
     "read heartbeat.md",
     "follow the heartbeat monitor",
@@ -128,7 +134,9 @@ class GatewayConfig(Section):
     )
     """A request whose last user message begins so is a side turn unless it says its type: programs
     ask so for titles, heartbeats and memory. Lower case, and compared without regard to case."""
-    session_rules: tuple[SessionRule, ...] = Field((OPENCLAW_SESSION,), max_length=16)
+    session_rules: tuple[SessionRule, ...] = Field(
+        (OPENCLAW_SESSION, *CLAUDE_CODE_SESSIONS), max_length=16
+    )
 
     @field_validator("side_openings")
     @classmethod
@@ -285,8 +293,15 @@ class LlmHintsConfig(LlmVotesConfig):
     kind: Literal["llm"] = "llm"
 
 
+class JudgeHintsConfig(Section):
+    """One pass: each vote of the judge, with ``judge.kind = "llm"``, gives a score and a hint."""
+
+    kind: Literal["judge"] = "judge"
+
+
 HintsConfig = Annotated[
-    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig, Field(discriminator="kind")
+    NoHintsConfig | ExtractiveHintsConfig | LlmHintsConfig | JudgeHintsConfig,
+    Field(discriminator="kind"),
 ]
 
 
@@ -302,7 +317,7 @@ class LoraConfig(Section):
 
 
 DistilKind: TypeAlias = Literal["topk", "token", "tail", "jsd"]
-TeacherWeights: TypeAlias = Literal["frozen", "current", "ema"]
+TeacherWeights: TypeAlias = Literal["frozen", "current", "ema", "engine"]
 HintChoice: TypeAlias = Literal["overlap", "token_overlap", "longest", "random"]
 
 
@@ -322,11 +337,28 @@ class DistilConfig(Section):
     likely tokens."""
 
 
+class TeacherEngineConfig(Section):
+    """The engine that teaches, with ``weights = "engine"``; its tokenizer must be the policy's."""
+
+    url: str | None = None
+    """Of an engine of this system (``rejoinder engine``); not set: the one that serves."""
+    policy: str | None = None
+    """Of those that it serves; not set: ``model.policy``."""
+    version: int = Field(0, ge=0)
+    """Of that policy; it must be loaded there. 0, the start weights, always is."""
+    timeout_s: float = Field(60.0, gt=0)
+    """For one answer under one hint; after it the step waits and is taken again."""
+    allow_external: bool = False
+    """Must be true for an engine off this machine: conversations leave it."""
+
+
 class TeacherConfig(Section):
     """Who scores an answer with the hint in its prompt."""
 
     weights: TeacherWeights = "frozen"
-    """The policy's start weights, those in training, or a running average of these."""
+    """The policy's start weights, those in training, a running average of these, or a model that an
+    engine holds."""
+    engine: TeacherEngineConfig = TeacherEngineConfig()
     decay: float = Field(0.95, gt=0, lt=1)
     """Share of the average that each optimizer step keeps, for ``ema``. The default averages about
     the last 20 steps, as an open recipe of self-distillation (SDPO) does; with 0.999, usual in

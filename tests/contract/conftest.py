@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.models.tokenizer import ModelTokenizer
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,19 @@ def gateway(tiny_tokenizer, journal_url) -> Callable:
     from gateway_kit import running
 
     return lambda **settings: running(tiny_tokenizer, journal_url, **settings)
+
+
+@pytest.fixture(scope="session")
+def thinker(tiny_tokenizer) -> ModelTokenizer:
+    """A tokenizer and template of the family of Qwen3."""
+    from gateway_kit import thinking
+
+    return thinking(tiny_tokenizer)
+
+
+@pytest.fixture
+def tools_gateway(thinker, journal_url) -> Callable:
+    """Return what starts a gateway whose model thinks and calls tools."""
+    from gateway_kit import running
+
+    return lambda **settings: running(thinker, journal_url, **settings)

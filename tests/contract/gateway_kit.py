@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 import orjson
 import uvicorn
+from tokenizers import AddedToken, Tokenizer
 
 from rejoinder.config import Config, GatewayConfig
 from rejoinder.engine.base import ClientLogprob, EngineInfo, GenerateRequest, TokenChunk
@@ -23,6 +24,16 @@ from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import FinishReason
 
 Json = dict[str, Any]
+
+THINKING_TEMPLATE = (
+    "{% for t in tools or [] %}<tools>{{ t.function.name }}</tools>{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>"
+    "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}</tool_call>"
+    "{% endfor %}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}"
+)
+"""Of a model that thinks and calls tools."""
 
 
 @dataclass
@@ -178,6 +189,14 @@ def bot(text: str) -> Json:
 
 
 KEYS = "acme:alice:sk-alice-1,acme:bob:sk-bob-22,other:carol:sk-carol"
+
+
+def thinking(tokenizer: ModelTokenizer) -> ModelTokenizer:
+    """Return a tokenizer like another, with the template and markers of the family of Qwen3."""
+    made = Tokenizer.from_str(tokenizer.tokenizer.to_str())
+    names = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+    made.add_tokens([AddedToken(name, special=False) for name in names])
+    return replace(tokenizer, tokenizer=made, chat_template=THINKING_TEMPLATE)
 
 
 @contextlib.asynccontextmanager

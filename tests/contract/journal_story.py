@@ -11,6 +11,7 @@ from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.journal.base import (
     FinishedTurn,
+    HintMaker,
     JudgeTask,
     Lineage,
     NextState,
@@ -42,6 +43,7 @@ from rejoinder.types import (
 POLICY = "default"
 SCOPE = Scope("local", "local")
 LEASE = "trainer/default"
+MAKER = HintMaker("hints-llm-0123", "llm", "some model", "4567")
 IMPLEMENTATIONS = ["sqlite"]
 """Schemes of the journals that the contract suites run on."""
 _numbers = itertools.count()
@@ -137,7 +139,7 @@ class Story:
         """The judge claims the oldest job and commits what the binary algorithm would."""
         (task,) = self.claim()
         if score in (-1, 1):
-            spec = SampleSpec(float(score), tuple(hints))
+            spec = SampleSpec(float(score), tuple(hints), MAKER if hints else None)
             return self.journal.commit_judgement(task, judgement(score), spec, None)
         fate = Fate.NEUTRAL if score == 0 else (why or Fate.JUDGE_FAILED)
         verdict = judgement(score, None if score == 0 else fate)
@@ -224,9 +226,9 @@ class Learning(Story):
         self.rule = build_algorithm(TrainerConfig(algorithm=algorithm))
         super().__init__(SqlJournal(url, rule=self.rule))
 
-    def score(self, turn: OpenTurn, score: int) -> str:
+    def score(self, turn: OpenTurn, score: int, text: str | None = None) -> str:
         """A person scores an answer; returns what became of it."""
-        given = self.journal.add_feedback(SCOPE, turn.completion_id, 0, score, None)
+        given = self.journal.add_feedback(SCOPE, turn.completion_id, 0, score, text)
         return given.result(9).outcome
 
     def read(self, *hints: str, verdict: int | None = None) -> JudgeTask:

@@ -207,6 +207,8 @@ async def test_chat_template_arguments_tools_and_parts_reach_the_prompt(gateway)
             g.engine.requests[0].prompt_ids, skip_special_tokens=False
         )
         assert prompt.endswith("<think></think>")
+        (turn,) = g.rows("SELECT turn_id FROM turns")
+        assert g.journal.read_request(turn["turn_id"]).options == '{"enable_thinking":false}'
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"k":"v"}'}}
         await g.answer(

@@ -79,7 +79,7 @@ async def test_unknown_models_and_paths_and_methods_get_the_openai_error_body(ga
             "/v1/chat/completions", json={"model": "gpt-9", "messages": [HELLO]}
         )
         assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
-        response = await g.client.post("/v1/messages", json={})
+        response = await g.client.post("/v1/nothing", json={})
         assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_url")
         response = await g.client.get("/v1/chat/completions")
         assert response.status_code == 405

@@ -166,7 +166,7 @@ async def test_a_slow_body_gets_a_408_and_its_place_is_free_again(gateway):
 
 
 async def test_a_client_that_does_not_read_gives_its_place_back(gateway, monkeypatch):
-    monkeypatch.setattr("rejoinder.gateway.completions.UNREAD_S", 0.1)
+    monkeypatch.setattr("rejoinder.gateway.serving.UNREAD_S", 0.1)
     async with gateway(request_timeout_s=0.3) as g:
         g.engine.context_length = 100_000
         await g.service.probe_engine()

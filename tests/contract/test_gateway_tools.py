@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from gateway_kit import Json, Running, Script, running, user
-from tokenizers import AddedToken, Tokenizer
+from gateway_kit import Json, Running, Script, user
 
 import openclaw_requests as oc
 from rejoinder.journal.columns import decode_ids
@@ -17,14 +14,6 @@ from rejoinder.journal.payloads import read_messages
 from rejoinder.judge.transcript import content_of
 from rejoinder.models.tokenizer import ModelTokenizer
 
-TEMPLATE = (
-    "{% for t in tools or [] %}<tools>{{ t.function.name }}</tools>{% endfor %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}<tool_call>"
-    "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}</tool_call>"
-    "{% endfor %}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}"
-)
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
 ARGUMENTS = '{"city": "Zürich", "days": 2}'
 CALL = (
@@ -32,20 +21,6 @@ CALL = (
     f'<tool_call>\n{{"name": "weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
 )
 ANSWERS = (CALL, "<think>\n\n</think>\n\nRain. ☂", "You are welcome.")
-
-
-@pytest.fixture(scope="module")
-def thinker(tiny_tokenizer: ModelTokenizer) -> ModelTokenizer:
-    """A tokenizer and template of the family of Qwen3."""
-    made = Tokenizer.from_str(tiny_tokenizer.tokenizer.to_str())
-    names = ("<tool_call>", "</tool_call>", "<think>", "</think>")
-    made.add_tokens([AddedToken(name, special=False) for name in names])
-    return replace(tiny_tokenizer, tokenizer=made, chat_template=TEMPLATE)
-
-
-@pytest.fixture
-def tools_gateway(thinker, journal_url) -> Callable:
-    return lambda **settings: running(thinker, journal_url, **settings)
 
 
 def _answer_of(request: Any, tokenizer: ModelTokenizer) -> str:

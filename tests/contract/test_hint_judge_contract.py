@@ -8,15 +8,16 @@ import math
 import pytest
 
 from judge_fakes import FakeCompleter, assistant, user
-from rejoinder.config import LlmHintsConfig
+from rejoinder.config import LlmHintsConfig, LlmJudgeConfig
 from rejoinder.judge.completion import CallFailed
 from rejoinder.judge.hints.base import HintFate, HintJudge
 from rejoinder.judge.hints.cleaning import MAX_CHARS, MIN_CHARS
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge
 from rejoinder.judge.hints.llm import LlmHintJudge
+from rejoinder.judge.one_pass import OnePassJudge
 from rejoinder.types import Message, ToolCall
 
-KINDS = ("extractive", "llm")
+KINDS = ("extractive", "llm", "judge")
 COPY = "Please write in whole sentences and leave out the list."
 TURNS = {
     "plain": ([user("q")], assistant("1. a\n2. b"), [user(COPY)]),
@@ -38,6 +39,9 @@ TURNS = {
 def build(kind: str) -> HintJudge:
     if kind == "extractive":
         return ExtractiveHintJudge(["[INST]"])
+    if kind == "judge":
+        output = f'{{"reason": "", "score": -1, "hint": "{COPY}"}}'
+        return OnePassJudge(LlmJudgeConfig(), FakeCompleter(*[output] * 99), ["[INST]"])
     output = f'{{"accept": true, "hint": "{COPY}"}}'
     return LlmHintJudge(LlmHintsConfig(), FakeCompleter(*[output] * 99), ["[INST]"])
 
@@ -71,7 +75,7 @@ async def test_the_same_judge_has_the_same_fingerprint_and_judges_many_turns_at_
     kind: str,
 ) -> None:
     judge = build(kind)
-    assert judge.fingerprint == build(kind).fingerprint
+    assert judge.maker == build(kind).maker
     many = await asyncio.gather(*(judge.hints(*TURNS["plain"]) for _ in range(8)))
     assert {hinting.hints for hinting in many} == {(COPY,)}
 

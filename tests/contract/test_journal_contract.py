@@ -424,6 +424,18 @@ def test_a_hinted_sample_brings_the_conversation_that_its_prompt_was_made_from(
     assert plain.messages == ()
     assert hinted.messages[-1].role == "user"
     assert hinted.prompt_ids
+    assert (hinted.tools, hinted.options) == (None, None)
+
+
+def test_a_hinted_sample_brings_the_arguments_of_its_template_as_they_were_given(
+    story: Story,
+) -> None:
+    options = '{"enable_thinking":false,"a":[1.0,null,"\u00fc"]}'
+    turn = story.answer(options=options)
+    story.reply(turn)
+    assert story.judge(-1, hints=["Answer in prose."])
+    (hinted,) = story.take()
+    assert hinted.options == options
 
 
 # --- ends and reopening ----------------------------------------------------------------------

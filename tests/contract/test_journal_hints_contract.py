@@ -10,7 +10,7 @@ import pytest
 from journal_story import IMPLEMENTATIONS, Learning, finishing, opening
 
 from rejoinder.errors import JournalError
-from rejoinder.types import Fate, TurnState, new_id
+from rejoinder.types import Fate, Message, TurnState, new_id
 
 HINT = "Answer in one sentence."
 
@@ -231,6 +231,113 @@ def test_a_superseded_turn_is_not_read_although_a_person_scored_it(story: Learni
     story.score(turn, 1)
     story.journal.supersede(turn.turn_id, new_id()).result(9)
     story.reply(turn, "Another.")
+    assert story.claim() == []
+    assert story.ready() == 0
+
+
+# --- the words beside a score ----------------------------------------------------------------
+
+WISH = "Shorter, please."
+
+
+def test_the_words_beside_a_score_are_read_for_a_hint_and_for_nothing_else(story: Learning) -> None:
+    turn = story.answer()
+    assert story.score(turn, -1, WISH) == "accepted"
+    task = story.read(HINT)
+    assert (task.feedback, task.next_state) == (-1, (Message("user", WISH),))
+    assert [hints for _, hints in story.taught()] == [(HINT,)]
+    assert story.rows("SELECT source, score FROM verdicts") == [("feedback", -1)]
+    assert story.rows("SELECT kind, outcome FROM next_states") == [("feedback", "hint")]
+
+
+def test_until_they_are_read_a_turn_that_only_hints_teach_waits(opd: Learning) -> None:
+    turn = opd.answer()
+    opd.score(turn, -1, WISH)
+    assert opd.fate_of(turn) == (TurnState.JUDGING, None)
+    opd.read()
+    assert opd.fate_of(turn) == (TurnState.JUDGED, Fate.NO_HINT)
+    assert opd.rows("SELECT outcome FROM next_states") == [("no_hint",)]
+
+
+def test_words_without_a_hint_leave_the_score_and_the_next_reply_is_read(
+    combine: Learning,
+) -> None:
+    turn = combine.answer()
+    combine.score(turn, 1, "Lovely.")
+    combine.read()
+    assert combine.taught() == [(1.0, ())]
+    combine.reply(turn, WISH)
+    combine.read(HINT)
+    assert combine.taught() == [(1.0, (HINT,))]
+
+
+def test_words_beside_a_score_are_read_although_a_verdict_had_decided(combine: Learning) -> None:
+    turn = combine.answer()
+    combine.reply(turn, "Hm.")
+    combine.read(verdict=1)
+    combine.score(turn, -1, WISH)
+    combine.read(HINT)
+    assert combine.taught() == [(-1.0, (HINT,))]
+    combine.reply(turn, "And without lists.")
+    assert combine.claim() == []
+
+
+def test_where_a_hint_is_there_already_the_words_are_not_read_and_say_so(story: Learning) -> None:
+    turn = story.answer()
+    story.reply(turn)
+    story.read(HINT, verdict=-1)
+    story.score(turn, -1, WISH)
+    assert story.claim() == []
+    assert [hints for _, hints in story.taught()] == [(HINT,)]
+    outcomes = story.rows("SELECT kind, outcome FROM next_states ORDER BY created_at")
+    assert outcomes[1] == ("feedback", "feedback")
+
+
+def test_words_that_come_before_the_answer_is_whole_are_read_afterwards(story: Learning) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.score(turn, -1, WISH)
+    assert story.claim() == []
+    story.journal.finish_turn(finishing(turn)).result(9)
+    assert story.read(HINT).next_state == (Message("user", WISH),)
+    assert [hints for _, hints in story.taught()] == [(HINT,)]
+
+
+@pytest.mark.parametrize("text", ["", " \n", None])
+def test_a_score_without_words_queues_nothing(story: Learning, text: str | None) -> None:
+    story.score(story.answer(), -1, text)
+    assert story.claim() == []
+
+
+def test_long_words_and_halves_of_surrogate_pairs_are_kept(story: Learning) -> None:
+    turn = story.answer()
+    story.score(turn, -1, "word " * 1900 + "\ud800")
+    (message,) = story.read(HINT).next_state
+    assert message.content == "word " * 1900 + "\ufffd"
+
+
+def test_words_that_come_after_the_answer_has_trained_are_kept_and_not_read(
+    combine: Learning,
+) -> None:
+    turn = combine.answer()
+    combine.score(turn, 1)
+    combine.train()
+    assert combine.score(turn, -1, WISH) == "late_feedback"
+    assert combine.claim() == []
+    assert combine.count("feedback") == 2
+
+
+def test_where_verdicts_alone_teach_the_words_are_not_read(url: str) -> None:
+    with learning(url, "binary") as story:
+        story.score(story.answer(), -1, WISH)
+        assert story.claim() == []
+        assert story.count("next_states") == 0
+
+
+def test_the_words_of_a_superseded_turn_are_not_read(story: Learning) -> None:
+    turn = story.answer()
+    story.journal.supersede(turn.turn_id, new_id()).result(9)
+    story.score(turn, -1, WISH)
     assert story.claim() == []
     assert story.ready() == 0
 

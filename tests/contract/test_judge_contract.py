@@ -23,10 +23,11 @@ from rejoinder.judge.hints.extractive import ExtractiveHintJudge
 from rejoinder.judge.likelihood import LikelihoodJudge
 from rejoinder.judge.llm import LlmJudge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
+from rejoinder.judge.one_pass import OnePassJudge
 from rejoinder.judge.readout import Readout
 from rejoinder.types import Fate, Message, ToolCall
 
-KINDS = ("likelihood", "llm", "callable", "feedback")
+KINDS = ("likelihood", "llm", "llm-hints", "callable", "feedback")
 READOUT = Readout({"opinion": {"p": 1.0}, "begin": {"T": 1.0}}, bias=1.0)
 
 
@@ -48,6 +49,9 @@ def build(tiny_tokenizer) -> Callable[..., Judge]:
         if kind == "llm":
             outputs = [CallFailed("http_500", "x")] if broken else ['{"score": 1}']
             return LlmJudge(LlmJudgeConfig(), FakeCompleter(*outputs * 99))
+        if kind == "llm-hints":
+            outputs = [CallFailed("http_500", "x")] if broken else ['{"score": 1, "hint": ""}']
+            return OnePassJudge(LlmJudgeConfig(), FakeCompleter(*outputs * 99))
         if kind == "callable":
             return CallableJudge(broken_scorer if broken else lambda *_: 1, "m:f", 5.0)
         return FeedbackJudge()
@@ -90,7 +94,7 @@ async def test_a_judge_that_works_passes_its_check(build, kind: str) -> None:
     await build(kind).check()
 
 
-@pytest.mark.parametrize("kind", ["likelihood", "llm", "callable"])
+@pytest.mark.parametrize("kind", ["likelihood", "llm", "llm-hints", "callable"])
 async def test_a_judge_that_cannot_work_gives_no_verdict_and_names_each_failure(
     build, kind: str
 ) -> None:
@@ -272,3 +276,20 @@ async def test_regression_where_hints_alone_teach_a_judge_that_is_away_holds_not
         status = story.journal.status("default", 4)
     assert status["verdicts"]["scores"] == {"-1": 0, "0": 0, "+1": 0, "none": 0}
     assert (status["judge"]["coverage"], status["verdicts"]["hints"]) == (None, 1)
+
+
+@pytest.mark.parametrize(("algorithm", "reward"), [("combine", -1.0), ("opd", None)])
+async def test_a_directive_beside_a_score_becomes_a_hint(
+    journal_url: str, algorithm: str, reward: float | None
+) -> None:
+    story = Learning(journal_url, algorithm)
+    judge = FakeJudge(judgement(1)) if story.rule.needs_verdicts else None
+    with story.journal:
+        turn = story.answer()
+        async with reading(story, judge):
+            story.score(turn, -1, WISH)
+            await until(lambda: story.count("judge_jobs") == 0 and story.count("hints"))
+        assert story.taught() == [(reward, (WISH,))]
+        assert judge is None or judge.calls == 0
+        (entry,) = story.journal.explain_turn(turn.turn_id)
+        assert entry["hints"][0]["hinted_by"]["kind"] == "extractive"

@@ -21,6 +21,8 @@ _SEED = b"rejoinder chain 1"
 
 
 def _canonical_arguments(arguments: str) -> str:
+    if not arguments.strip():
+        return "{}"  # as it comes back where an API has objects for arguments
     try:
         return json.dumps(json.loads(arguments), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):

@@ -61,6 +61,8 @@ class Facts:
     retry and named no session, of the whole scope. Empty otherwise."""
     trace: bytes | None = None
     """The trace of the request, where its client sends one."""
+    continues: str | None = None
+    """The turn whose answer the request says it goes on from."""
     now: float = 0.0
     """For the age of retried requests, Unix seconds."""
     answers: Mapping[str, Message] = field(default_factory=dict)
@@ -236,6 +238,11 @@ PARENTS: tuple[Rule[Facts, Parent], ...] = (
         lambda facts: Parent() if facts.history.last_answer is None else None,
     ),
     Rule("last_answer", "replies to the last answer", lambda facts: _the_one(facts.last)),
+    Rule(
+        "last_answer_by_id",
+        "replies to the last answer: of those that fit, the one that the request names",
+        lambda facts: _the_one([turn for turn in facts.last if turn.turn_id == facts.continues]),
+    ),
     Rule(
         "last_answer_in_words",
         "replies to the last answer: of those with its tool calls, the one with its text",

@@ -59,7 +59,7 @@ def _message(raw: object, param: str) -> Message:
     content = raw.get("content")
     return Message(
         role=role,
-        content=content if isinstance(content, str) else _flatten(content, f"{param}.content"),
+        content=flatten(content, f"{param}.content", _TEXT_PARTS),
         name=_text(raw, "name", param),
         tool_call_id=_text(raw, "tool_call_id", param),
         tool_calls=_tool_calls(raw, param),
@@ -74,19 +74,31 @@ def _text(raw: Mapping[str, object], field: str, param: str) -> str | None:
     return value
 
 
-def _flatten(content: object, param: str) -> str:
+def flatten(content: object, param: str, kinds: Mapping[str, str]) -> str:
+    """Return the text of a message's content: a string, a list of text parts, or null.
+
+    Args:
+        content: as the client sent it.
+        param: its place, for faults.
+        kinds: the types of parts that are text, and the field that holds it.
+
+    Raises:
+        BadMessages: it is none of these.
+    """
+    if isinstance(content, str):
+        return content
     if content is None:
         return ""
     if not isinstance(content, list):
         raise BadMessages("content must be a string, a list of parts or null", param)
-    return "".join(_part(part, f"{param}[{index}]") for index, part in enumerate(content))
+    return "".join(_part(part, f"{param}[{index}]", kinds) for index, part in enumerate(content))
 
 
-def _part(part: object, param: str) -> str:
+def _part(part: object, param: str, kinds: Mapping[str, str]) -> str:
     if not isinstance(part, Mapping):
         raise BadMessages("each content part must be an object with a type", param)
     kind = part.get("type")
-    field = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
+    field = kinds.get(kind) if isinstance(kind, str) else None
     if field is None:
         raise BadMessages(
             f"content parts of type {kind!r} are not served: this model takes text only", param
@@ -101,13 +113,18 @@ def _tool_calls(raw: Mapping[str, object], param: str) -> tuple[ToolCall, ...]:
     calls = raw.get("tool_calls")
     if calls is None:
         old = raw.get("function_call")  # the form before tools
-        return () if old is None else (_call({"function": old}, f"{param}.function_call"),)
+        return () if old is None else (read_call({"function": old}, f"{param}.function_call"),)
     if not isinstance(calls, list):
         raise BadMessages("tool_calls must be a list", f"{param}.tool_calls")
-    return tuple(_call(call, f"{param}.tool_calls[{i}]") for i, call in enumerate(calls))
+    return tuple(read_call(call, f"{param}.tool_calls[{i}]") for i, call in enumerate(calls))
 
 
-def _call(call: object, param: str) -> ToolCall:
+def read_call(call: object, param: str) -> ToolCall:
+    """Return a tool call in the form of chat completions, checked.
+
+    Raises:
+        BadMessages: a part is missing or no text.
+    """
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(call, Mapping) or not isinstance(function, Mapping):
         raise BadMessages("a tool call needs a function with a name and arguments", param)

@@ -15,7 +15,7 @@ from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.gateway.auth import KEYS_VARIABLE, load_keys
 from rejoinder.journal.learning import is_alive
 from rejoinder.judge.base import Judge
-from rejoinder.judge.factory import build_judge
+from rejoinder.judge.factory import build_judge, build_judges
 from rejoinder.judge.hints.factory import build_hint_judge
 from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
@@ -136,13 +136,23 @@ async def _judge(config: Config, engine: Engine, *, engine_runs: bool) -> Findin
         if not build_algorithm(config.trainer).needs_verdicts:
             name = config.trainer.algorithm
             return ok("judge", f"not asked: {name!r} learns from hints, not from verdicts")
-        judge = build_judge(judge_setting(config, engine))
+        judge = _build_judge(config, engine)
         try:
             return await _try_judge(config, judge, engine_runs=engine_runs)
         finally:
             await judge.close()
     except RejoinderError as error:
         return fail("judge", config.judge.kind, str(error))
+
+
+def _build_judge(config: Config, engine: Engine) -> Judge:
+    """Return the judge as its process would build it: with a hint beside each score, or not."""
+    setting = judge_setting(config, engine)
+    if config.hints.kind != "judge":
+        return build_judge(setting)
+    judge, _ = build_judges(setting, config.hints, needs_verdicts=True)
+    assert judge is not None
+    return judge
 
 
 async def _try_hints(config: Config, engine: Engine) -> list[Finding]:

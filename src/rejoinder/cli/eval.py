@@ -128,7 +128,7 @@ def personas(
     from rejoinder.evaluation.personas.persona import load_persona, shipped_personas
     from rejoinder.evaluation.personas.plan import Endpoint, Plan
     from rejoinder.evaluation.personas.report import show_personas
-    from rejoinder.evaluation.personas.settings import BenchmarkSettings
+    from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings
 
     if show_list:
         show_personas([load_persona(name) for name in shipped_personas()], out())
@@ -156,6 +156,8 @@ def personas(
             heldout=heldout,
             measure_every=measure_every,
             people=people,
+            # A pack answers all that ask in one go, so measuring by parts costs it rounds.
+            measure_at_once=heldout if packed else DEFAULT.measure_at_once,
         ),
         gateway=None if url is None else Endpoint(url, os.environ.get("REJOINDER_API_KEY")),
         voice=(

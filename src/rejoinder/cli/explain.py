@@ -93,9 +93,19 @@ def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:
     for verdict in entry["verdicts"]:
         score = "none" if verdict["score"] is None else f"{verdict['score']:+d}"
         yield "verdict", _with(f"{score} by {verdict['source']}", verdict["why"])
+    for hint in entry["hints"]:
+        yield "hint", _with(hint["text"], _maker(hint["hinted_by"]))
     if (sample := entry["sample"]) is not None:
         used = ", ".join(map(str, sample["consumed_by"]))
         yield "sample", _with(f"trained version {used}" if used else "not trained", sample["fate"])
+
+
+def _maker(hinted_by: Json) -> str | None:
+    """Return who drew a hint; None where that was not kept."""
+    if hinted_by["kind"] is None:
+        return None
+    by = f"{hinted_by['kind']}, {hinted_by['fingerprint']}"
+    return by if hinted_by["model"] is None else f"{by}, {hinted_by['model']}"
 
 
 def _with(text: str, remark: str | None) -> str:

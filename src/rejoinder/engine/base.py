@@ -30,7 +30,7 @@ class GenerateRequest:
     deadline_s: float | None = None
     """Seconds from arrival until the engine gives up with ``EngineTimeout``."""
     priority: int = 0
-    """Lower goes first: 0 people, 10 judges, 20 evaluation."""
+    """Lower goes first: 0 people, 10 judges, 15 teachers, 20 evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

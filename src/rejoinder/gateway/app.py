@@ -1,9 +1,9 @@
-"""The ASGI application: routes, errors in the OpenAI form, start and stop."""
+"""The ASGI application: routes, errors, start and stop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,23 +20,25 @@ from rejoinder.engine.base import Engine
 from rejoinder.errors import JournalError
 from rejoinder.gateway import heartbeat
 from rejoinder.gateway.auth import KeyRing, load_keys
-from rejoinder.gateway.body import json_schema
-from rejoinder.gateway.completions import ChatCompletions
+from rejoinder.gateway.counting import Counts
+from rejoinder.gateway.describing import describe_forms
+from rejoinder.gateway.dialects.base import Form
+from rejoinder.gateway.dialects.registry import countings, dialects
+from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.feedback import feedback_routes
 from rejoinder.gateway.generation import ClientGone
 from rejoinder.gateway.health import health_routes, problems
+from rejoinder.gateway.kept import kept_routes
 from rejoinder.gateway.recorder import GatewayJournal
 from rejoinder.gateway.service import Service
+from rejoinder.gateway.serving import Turns
 from rejoinder.gateway.session_url import SESSION_PREFIX, without_session
 from rejoinder.gateway.sessions import session_routes
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
-from rejoinder.types import Json
 
 log = structlog.get_logger(__name__)
-
-CHAT_PATH = "/v1/chat/completions"
 
 
 class Gateway(FastAPI):
@@ -45,18 +47,20 @@ class Gateway(FastAPI):
     They cost more than a fifth of a request and give nothing that the endpoint does not do itself.
     """
 
-    def __init__(self, chat: ChatCompletions, **settings: Any) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], **settings: Any) -> None:
         super().__init__(**settings)
-        self._chat = chat
+        self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        if scope["type"] == "http" and scope["path"].startswith(SESSION_PREFIX):
-            scope = without_session(scope)
-        if scope["type"] == "http" and scope["path"] == CHAT_PATH and scope["method"] == "POST":
-            await self._chat(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        if scope["type"] == "http":
+            if scope["path"].startswith(SESSION_PREFIX):
+                scope = without_session(scope)
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None and scope["method"] == "POST":
+                await endpoint(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -122,15 +126,20 @@ def create_app(
             heartbeat.report(service, "stopped")
             service.close()
 
-    chat = ChatCompletions(service)
-    app = Gateway(chat, title="Rejoinder", version=rejoinder.__version__, lifespan=lifespan)
+    spoken, counted = dialects(service.token_texts), countings()
+    forms: tuple[Form, ...] = (*spoken, *counted)
+    endpoints: dict[str, Endpoint] = {one.path: Turns(service, one) for one in spoken}
+    endpoints |= {one.path: Counts(service, one) for one in counted}
+    app = Gateway(endpoints, title="Rejoinder", version=rejoinder.__version__, lifespan=lifespan)
     app.state.service = service
-    app.router.routes.append(Route(CHAT_PATH, chat, methods=["POST"]))
+    for path, endpoint in endpoints.items():
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     app.include_router(health_routes(service))
     app.include_router(feedback_routes(service))
     app.include_router(session_routes(service))
-    _add_error_handlers(app, service)
-    _describe_chat(app)
+    app.include_router(kept_routes(service))
+    _add_error_handlers(app, service, {form.path: form for form in forms})
+    describe_forms(app, forms)
     return app
 
 
@@ -140,15 +149,17 @@ def _report_end(task: asyncio.Task[None]) -> None:
         log.critical("a background task has ended", exc_info=error)
 
 
-def _add_error_handlers(app: FastAPI, service: Service) -> None:
-    def respond(error: ApiError) -> Response:
+def _add_error_handlers(app: FastAPI, service: Service, forms: Mapping[str, Form]) -> None:
+    def respond(request: Request, error: ApiError) -> Response:
         service.metrics.errors.labels(str(error.status), error.code).inc()
         service.recorder.count("rejected", error.code)
-        return Response(error.body(), error.status, error.headers(), media_type="application/json")
+        form = forms.get(request.url.path)
+        status, body = form.refusal(error) if form else (error.status, error.body())
+        return Response(body, status, error.headers(), media_type="application/json")
 
-    async def refused(_request: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
-        return respond(error)
+        return respond(request, error)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -158,17 +169,19 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
             405: ("method_not_allowed", f"{method} is not possible on {path}"),
         }
         code, text = known.get(error.status_code, ("http_error", str(error.detail)))
-        response = respond(ApiError(error.status_code, code, text))
+        response = respond(request, ApiError(error.status_code, code, text))
         response.headers.update(error.headers or {})
         return response
 
-    async def fault(_request: Request, error: Exception) -> Response:
+    async def fault(request: Request, error: Exception) -> Response:
         service.note_error(f"internal error: {type(error).__name__}: {error}")
-        return respond(ApiError(500, "internal_error", "internal error; the log has the details"))
+        text = "internal error; the log has the details"
+        return respond(request, ApiError(500, "internal_error", text))
 
-    async def unwritable(_request: Request, error: Exception) -> Response:
+    async def unwritable(request: Request, error: Exception) -> Response:
         service.note_error(f"journal: {error}")
-        return respond(ApiError(503, "journal_unavailable", f"it could not be recorded: {error}"))
+        text = f"it could not be recorded: {error}"
+        return respond(request, ApiError(503, "journal_unavailable", text))
 
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=400)  # nobody reads it
@@ -178,29 +191,3 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
     app.add_exception_handler(JournalError, unwritable)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, fault)
-
-
-def _describe_chat(app: FastAPI) -> None:
-    """Add the chat route to the API description; FastAPI only describes its own routes."""
-    described = app.openapi
-
-    def openapi() -> Json:
-        if app.openapi_schema is None:
-            made: dict[str, Any] = described()
-            body = json_schema()
-            made["components"]["schemas"].update(body["components"])
-            content = {"application/json": {"schema": body["schema"]}}
-            made["paths"][CHAT_PATH] = {
-                "post": {
-                    "tags": ["chat"],
-                    "summary": "Create a chat completion",
-                    "requestBody": {"required": True, "content": content},
-                    "responses": {
-                        "200": {"description": "A completion, or events with `stream: true`"}
-                    },
-                }
-            }
-            app.openapi_schema = made
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

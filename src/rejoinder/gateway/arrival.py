@@ -8,52 +8,70 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
-from rejoinder.chat.messages import BadMessages, normalise
-from rejoinder.config import GatewayConfig
-from rejoinder.errors import ContextLengthExceeded
+from rejoinder.gateway.asking import Prompt, make_prompts
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.body import LARGEST_SEED, ChatBody, parse_body, sampling
 from rejoinder.gateway.capture import AnswerCapture
-from rejoinder.gateway.errors import ApiError, from_messages
+from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
+from rejoinder.gateway.earlier import go_on
+from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.models import Target
+from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.sampling import planned_fate
 from rejoinder.gateway.service import Service
 from rejoinder.journal.base import NextState, OpenTurn
-from rejoinder.types import Fate, Sampling, Scope, TurnType, new_id
+from rejoinder.types import Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144
 """Bodies up to here are decoded on the loop (a millisecond)."""
+_BETAS = (b"anthropic-beta", b"openai-beta")
+"""Headers that ask for what is not finished at the API's own server; tolerated and counted."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Job:
     """A request whose turns are open."""
 
-    body: ChatBody
+    request: TurnRequest
     identity: Identity
     target: Target
-    history: History
-    prompt_ids: list[int]
-    samplings: list[Sampling]
-    """[n] per answer; they differ in their seeds."""
+    prompts: list[Prompt]
     session_id: str
     completion_id: str
-    created: int
     answers: list[AnswerCapture]
-    """[n]"""
+    """[prompts x n] to all prompts."""
+    writer: Writer
+    """Of the response."""
+    writer_follows: bool
+    """See ``Reading.follows``."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
     """The end of the answers has been handed to the journal."""
 
 
-async def accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request with its whole conversation."""
+
+    reading: Reading
+    history: History
+    continues: str | None = None
+    """The turn whose answer it says it goes on from."""
+
+
+async def accept(
+    service: Service, dialect: Dialect, headers: Headers, data: bytes, caller: Caller
+) -> Job:
     """Check a request, find its place among earlier turns and queue its rows.
 
     Raises:
@@ -62,122 +80,97 @@ async def accept(service: Service, headers: Headers, data: bytes, caller: Caller
             hold the version.
     """
     try:
-        return await _accept(service, headers, data, caller)
+        most = service.context_length
+        asked = await in_thread_if_long(service, data, lambda: _read(dialect, data, most))
+        if asked.reading.request.continues is not None:
+            whole = await go_on(service, asked.reading.request, caller)
+            reading = replace(asked.reading, request=whole.request)
+            asked = _Asked(reading, whole.history, whole.turn_id)
+        return await _accept(service, dialect, headers, asked, caller)
     except RecursionError as error:  # whichever part of the program could not follow
         raise ApiError(400, "invalid_value", "the body is nested too deeply") from error
 
 
-async def _accept(service: Service, headers: Headers, data: bytes, caller: Caller) -> Job:
-    body, without_effect, history = await _read(service, data)
-    for field in without_effect:
-        service.metrics.ignored.labels(field).inc()
-    identity = read_identity(headers, body, history.messages, service.config.gateway)
-    target = service.models.resolve(body.model)
+async def _accept(
+    service: Service,
+    dialect: Dialect,
+    headers: Headers,
+    asked: _Asked,
+    caller: Caller,
+) -> Job:
+    request = asked.reading.request
+    _count_ignored(service, headers, asked.reading)
+    identity = read_identity(headers, request, service.config.gateway)
+    target = service.models.resolve(request.model)
     service.check_engine()
     await service.check_version(target)
-    scope = Scope(caller.tenant, caller.key, body.user or "")
+    scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
-        prompt_ids = await service.prompts.ids(
-            history.messages,
-            body.shown_tools,
-            body.chat_template_kwargs,
-            service.context_length,
+        prompts = await make_prompts(service, request, identity, asked.history)
+        links = [
+            await service.linker.link(prompt.history, scope, identity, asked.continues)
+            for prompt in prompts
+        ]
+        session_id = links[0].session_id or new_id()
+        completion_id = dialect.id_prefix + new_id()
+        answers = [answer for prompt in prompts for answer in prompt.answers]
+        opened = Opened(
+            completion_id=completion_id,
+            created=int(time.time()),
+            model=request.model or target.policy,
+            session_id=session_id,
+            prompt_tokens=sum(len(prompt.ids) for prompt in prompts),
+            answers=answers,
+            sampling=prompts[0].samplings[0],
         )
-        room = service.context_length - len(prompt_ids)
-        chosen = choose_sampling(
-            service.config.gateway, body, identity.turn_type, room, service.vocab_size
-        )
-        choices = (body.n or 1) if room > 0 else 1  # where none can be sampled one row says so
-        link = await service.linker.link(history, scope, identity)
         job = Job(
-            body=body,
+            request=request,
             identity=identity,
             target=target,
-            history=history,
-            prompt_ids=prompt_ids,
-            samplings=[_seeded(chosen, choice) for choice in range(choices)],
-            session_id=link.session_id or new_id(),
-            completion_id=f"chatcmpl-{new_id()}",
-            created=int(time.time()),
-            answers=[
-                AnswerCapture(
-                    new_id(),
-                    choice,
-                    service.family.reader(prompt_ids, body.shown_tools, chosen.stop),
-                )
-                for choice in range(choices)
-            ],
+            prompts=prompts,
+            session_id=session_id,
+            completion_id=completion_id,
+            answers=answers,
+            writer=asked.reading.writer(opened),
+            writer_follows=asked.reading.follows,
         )
-        _record(service, job, scope, link)
+        for prompt, link in zip(prompts, links, strict=True):
+            _record(service, job, prompt, scope, link)
     return job
 
 
-async def _read(service: Service, data: bytes) -> tuple[ChatBody, list[str], History]:
+def _count_ignored(service: Service, headers: Headers, reading: Reading) -> None:
+    for field in reading.ignored:
+        service.metrics.ignored.labels(field).inc()
+    for header in _BETAS:
+        if header in headers:
+            service.metrics.ignored.labels(header.decode()).inc()
+
+
+async def in_thread_if_long(service: Service, data: bytes, read: Callable[[], T]) -> T:
+    """Call what reads a body, off the event loop where the body is long."""
     if len(data) <= READ_INLINE_BYTES:
-        return _decode(data, service.context_length)
-    return await asyncio.get_running_loop().run_in_executor(
-        service.renders, _decode, data, service.context_length
-    )
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(service.renders, read)
 
 
-def _decode(data: bytes, context_length: int) -> tuple[ChatBody, list[str], History]:
-    """Return a body, its fields without effect, and its messages with their chains made."""
-    body, without_effect = parse_body(data)
-    if len(body.messages) > context_length:  # each message is a token at the very least
-        raise ContextLengthExceeded(
-            f"{len(body.messages)} messages cannot fit this model's context of {context_length} "
-            "tokens: send fewer"
-        )
-    try:
-        history = History(normalise(body.messages))
-    except BadMessages as error:
-        raise from_messages(error) from error
+def _read(dialect: Dialect, data: bytes, most: int) -> _Asked:
+    """Return what a body says, with the chains of its messages made."""
+    reading = dialect.read(data, most)
+    history = History(reading.request.messages)
     _ = history.chains
-    return body, without_effect, history
+    return _Asked(reading, history)
 
 
-def choose_sampling(
-    config: GatewayConfig, body: ChatBody, turn_type: TurnType, room: int, vocab_size: int
-) -> Sampling:
-    """Return how answers are sampled.
-
-    One rule for their length: what the client asks for (``max_completion_tokens`` before
-    ``max_tokens``, else the default), and never more than the context has room for.
-    """
-    asked = body.max_completion_tokens or body.max_tokens or config.default_max_tokens
-    chosen = sampling(body, max(1, min(asked, room)), vocab_size)
-    if turn_type is TurnType.MAIN and config.main_temperature is not None:
-        return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
-    return chosen
-
-
-def planned_fate(config: GatewayConfig, chosen: Sampling, turn_type: TurnType) -> Fate | None:
-    """Return why a turn will be served only, if that is known before it is answered."""
-    if turn_type is TurnType.SIDE:
-        return Fate.SIDE
-    if config.train_truncated_sampling:  # these are allowed; what else stands against it?
-        chosen = replace(
-            chosen, top_p=1.0, top_k=0, min_p=0.0, frequency_penalty=0.0, presence_penalty=0.0
-        )
-    return Fate.SAMPLING_NOT_TRAINABLE if chosen.not_trainable_because() else None
-
-
-def _seeded(chosen: Sampling, choice: int) -> Sampling:
-    """Give each answer its own seed; equal seeds would give equal answers."""
-    if not choice or chosen.seed is None:
-        return chosen
-    seed = chosen.seed + choice
-    return replace(chosen, seed=seed if seed < LARGEST_SEED else seed - LARGEST_SEED)
-
-
-def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> None:
-    body, identity = job.body, job.identity
-    tools = body.shown_tools
-    # In the client's order, as they were rendered: a teacher's prompt is rendered from this text.
+def _record(service: Service, job: Job, prompt: Prompt, scope: Scope, link: LinkDecision) -> None:
+    identity, tools = job.identity, job.request.tools
+    # In the client's order, as they were rendered: a teacher's prompt is rendered from these texts.
     tools_text = msgspec.json.encode(tools).decode() if tools else None
-    fate = planned_fate(service.config.gateway, job.samplings[0], identity.turn_type)
+    options = job.request.template_options
+    options_text = msgspec.json.encode(options).decode() if options else None
+    fate = planned_fate(service.config.gateway, prompt.samplings[0], identity.turn_type)
     now = time.time()
-    for answer, chosen in zip(job.answers, job.samplings, strict=True):
+    for answer, chosen in zip(prompt.answers, prompt.samplings, strict=True):
         service.recorder.open(
             OpenTurn(
                 turn_id=answer.turn_id,
@@ -192,10 +185,11 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
                 choice=answer.choice,
                 created_at=now,
                 owner=service.owner,
-                messages=job.history.messages,
+                messages=prompt.history.messages,
                 tools=tools_text,
-                prompt_ids=job.prompt_ids,
-                request_chain=job.history.request_chain,
+                options=options_text,
+                prompt_ids=prompt.ids,
+                request_chain=prompt.history.request_chain,
                 sampling=chosen,
                 fate=fate,
                 trace=identity.trace,
@@ -208,7 +202,7 @@ def _record(service: Service, job: Job, scope: Scope, link: LinkDecision) -> Non
         )
     if identity.turn_type is not TurnType.MAIN:
         return  # a client's own housekeeping says nothing about an answer
-    first = job.answers[0].turn_id
+    first = prompt.answers[0].turn_id
     if link.parent_id is not None and link.next_state:
         digest = History(link.next_state).request_chain
         service.recorder.next_state(NextState(link.parent_id, first, link.next_state, digest))

@@ -1,4 +1,4 @@
-"""Bearer keys: who is asking. Keys are secrets; only their names leave this file."""
+"""API keys: who is asking. Keys are secrets; only their names leave this file."""
 
 from __future__ import annotations
 
@@ -49,23 +49,26 @@ class KeyRing:
         return tuple(key.secret.decode() for key in self._keys)
 
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Return who owns the bearer token of a request with these headers (lower-case names).
+        """Return who owns the key of a request with these headers (lower-case names).
 
-        A gateway without keys ignores the token: callers may bring a key meant for elsewhere. It
+        It is the bearer token, or ``x-api-key`` as clients of Anthropic send it.
+
+        A gateway without keys ignores it: callers may bring a key meant for elsewhere. It
         serves this machine only, so it refuses what a browser sends for a web page of elsewhere,
         which could otherwise teach the user's model without being seen.
 
         Raises:
-            ApiError: 401, the token is missing or wrong; 403, a page of elsewhere sent it.
+            ApiError: 401, the key is missing or wrong; 403, a page of elsewhere sent it.
         """
         if not self._keys:
             _check_origin(headers.get(b"origin"))
             return self._local
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not token.strip():
+        given = token.strip() if scheme.lower() == b"bearer" else b""
+        given = given or headers.get(b"x-api-key", b"").strip()
+        if not given:
             raise ApiError(401, "missing_api_key", "send an API key: Authorization: Bearer <key>")
         found: Caller | None = None
-        given = token.strip()
         for key in self._keys:  # all of them, so that time does not tell which one is near
             if hmac.compare_digest(key.secret, given):
                 found = key.caller

@@ -14,7 +14,7 @@ from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
-from rejoinder.journal.base import AbortedTurn, FinishedTurn
+from rejoinder.journal.base import AbortedTurn, FinishedTurn, KeptResponse
 from rejoinder.types import Fate, FinishReason, Message, VersionRun
 
 
@@ -59,6 +59,11 @@ class AnswerCapture:
         return self.finish_reason
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._reader.stop_string
+
+    @property
     def versions(self) -> Sequence[VersionRun]:
         """Which version sampled which tokens."""
         return self._runs
@@ -79,7 +84,7 @@ class AnswerCapture:
         self.client += client
         events = self._reader.feed(ids, last=chunk.finish_reason is not None)
         self.finish_reason = chunk.finish_reason
-        if self._reader.stopped:
+        if self._reader.stop_string is not None:
             # Engines without stop strings would go on; the answer ends here in any case.
             self.finish_reason = FinishReason.STOP
         for event in events:
@@ -91,8 +96,8 @@ class AnswerCapture:
             count += self._runs.pop().count
         self._runs.append(VersionRun(version, count))
 
-    def finished(self, history: History) -> FinishedTurn:
-        """Return the record of a complete answer."""
+    def finished(self, history: History, response: KeptResponse | None = None) -> FinishedTurn:
+        """Return the record of a complete answer, and of what its client may ask for again."""
         assert self.finish_reason is not None, "the answer is not complete"
         message = self.message()
         return FinishedTurn(
@@ -106,6 +111,7 @@ class AnswerCapture:
             answer_chain=history.answer_chain(message),
             first_token_s=self.first_token_s,
             total_s=time.perf_counter() - self._started,
+            response=response,
         )
 
     def aborted(self, fate: Fate, error: str | None = None) -> AbortedTurn:

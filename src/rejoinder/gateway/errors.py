@@ -1,4 +1,4 @@
-"""Errors as an OpenAI client expects them: a status and ``{"error": {...}}``."""
+"""Refusals, and their form on paths of no other dialect: OpenAI's ``{"error": {...}}``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ApiError(Exception):
         return headers
 
     def body(self) -> bytes:
-        """Return the JSON body."""
+        """Return the JSON body in OpenAI's form."""
         default = "server_error" if self.status >= 500 else "invalid_request_error"
         error = {
             "message": self.message,
@@ -88,8 +88,3 @@ async def send_json(
     lines += [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
-
-
-async def send_error(send: Send, error: ApiError) -> None:
-    """Send a refusal."""
-    await send_json(send, error.status, error.body(), error.headers())

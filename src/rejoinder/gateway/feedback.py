@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rejoinder.gateway.body import MAX_CHOICES, parse_object
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.json_body import parse_object
 from rejoinder.gateway.reading import read_body
+from rejoinder.gateway.request import MAX_CHOICES
 from rejoinder.gateway.service import Service
 from rejoinder.types import Scope
 

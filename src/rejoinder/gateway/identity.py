@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from rejoinder.chat.client_context import own_words
 from rejoinder.config import MAX_OPENING_CHARS, GatewayConfig
-from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.session_rules import MAX_SESSION_CHARS, find_session
 from rejoinder.types import Message, TurnType
 
@@ -51,23 +51,20 @@ class Identity:
     """Where the turn type was found."""
 
 
-def read_identity(
-    headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
-) -> Identity:
+def read_identity(headers: Headers, request: TurnRequest, config: GatewayConfig) -> Identity:
     """Read session, turn type, end mark, retry mark and trace.
 
     Raises:
         ApiError: 400, a session id that is no short string, or an unknown turn type.
     """
-    metadata = body.metadata or {}
-    session, session_by = _session(headers, body, messages, config)
-    turn_type, type_by = _turn_type(headers, body, messages, config)
+    session, session_by = _session(headers, request, config)
+    turn_type, type_by = _turn_type(headers, request, config)
     return Identity(
         session=session,
         turn_type=turn_type,
         done=_truth(_header(headers, b"x-session-done"))
-        or bool(body.session_done)
-        or _truth(metadata.get("session_done")),
+        or request.session_done
+        or _truth(request.metadata.get("session_done")),
         retried=_header(headers, b"x-stainless-retry-count") not in ("", "0"),
         trace=_trace(headers),
         session_by=session_by,
@@ -88,13 +85,13 @@ def _url_session(headers: Headers) -> str:
 
 
 def _session(
-    headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
+    headers: Headers, request: TurnRequest, config: GatewayConfig
 ) -> tuple[str | None, str | None]:
     for where, named in (
         ("header X-Session-Id", _header(headers, b"x-session-id")),
         ("URL", _url_session(headers)),
-        ("body session_id", body.session_id),
-        ("metadata session_id", (body.metadata or {}).get("session_id")),
+        ("body session_id", request.session_id),
+        ("metadata session_id", request.metadata.get("session_id")),
     ):
         if named is None or named == "":
             continue
@@ -106,17 +103,17 @@ def _session(
                 "session_id",
             )
         return named, where
-    found = find_session(config.session_rules, headers, body, messages)
+    found = find_session(config.session_rules, headers, request)
     return (None, None) if found is None else (found[0], f"rule {found[1]}")
 
 
 def _turn_type(
-    headers: Headers, body: ChatBody, messages: Sequence[Message], config: GatewayConfig
+    headers: Headers, request: TurnRequest, config: GatewayConfig
 ) -> tuple[TurnType, str]:
     for where, value in (
         ("header X-Turn-Type", _header(headers, b"x-turn-type")),
-        ("body turn_type", body.turn_type),
-        ("metadata turn_type", (body.metadata or {}).get("turn_type")),
+        ("body turn_type", request.turn_type),
+        ("metadata turn_type", request.metadata.get("turn_type")),
     ):
         if value is None or value == "":
             continue
@@ -129,10 +126,10 @@ def _turn_type(
                 f"turn type {value!r} is neither 'main' nor 'side'",
                 "turn_type",
             ) from error
-    opening = _side_opening(messages, config.side_openings)
+    opening = _side_opening(request.messages, config.side_openings)
     if opening is not None:
         return TurnType.SIDE, f"opening {opening!r}"
-    return TurnType.MAIN, "default"
+    return request.usual_type, "default"
 
 
 def _side_opening(messages: Sequence[Message], openings: tuple[str, ...]) -> str | None:

@@ -56,8 +56,13 @@ class Linker:
             if not shared.users:
                 del self._locks[key]
 
-    async def link(self, history: History, scope: Scope, identity: Identity) -> LinkDecision:
-        """Decide which turn a request replies to and which session it belongs to."""
+    async def link(
+        self, history: History, scope: Scope, identity: Identity, continues: str | None = None
+    ) -> LinkDecision:
+        """Decide which turn a request replies to and which session it belongs to.
+
+        ``continues``: the turn whose answer the request says it goes on from.
+        """
         named = None
         if identity.session is not None:
             named = NamedSession(identity.session, session_key(scope, identity.session))
@@ -66,9 +71,8 @@ class Linker:
             decision = decide(Facts(history, named))  # nothing to look up
         else:
             try:
-                decision = await self._decide(
-                    Facts(history, named, trace=identity.trace), scope, bool(wants_same)
-                )
+                facts = Facts(history, named, trace=identity.trace, continues=continues)
+                decision = await self._decide(facts, scope, bool(wants_same))
             except Exception as error:  # noqa: BLE001 - any journal's failure: serve, do not link
                 log.error("linking failed", error=str(error))  # noqa: TRY400 - one line is enough
                 self._metrics.links.labels("journal_failed").inc()

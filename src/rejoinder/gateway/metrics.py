@@ -37,7 +37,7 @@ class GatewayMetrics:
                 f"rejoinder_gateway_{name}", text, registry=self.registry, buckets=_SECONDS
             )
 
-        self.requests = counter("requests_total", "Chat completions by end", "end")
+        self.requests = counter("requests_total", "Requests for turns by end", "end")
         self.errors = counter("errors_total", "Error responses", "status", "code")
         self.tokens = counter("tokens_total", "Tokens served", "kind")
         self.turns = counter("turns_total", "Turns by type and end", "type", "end")

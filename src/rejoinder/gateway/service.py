@@ -20,7 +20,7 @@ from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
-from rejoinder.gateway.wire import TokenTexts
+from rejoinder.gateway.token_texts import TokenTexts
 from rejoinder.models.tokenizer import ModelTokenizer
 
 PROBE_S = 5.0
@@ -58,13 +58,11 @@ class Service:
         self.recorder = Recorder(journal, self.metrics)
         self.models = ModelNames(config.model)
         self.admission = Admission(config.gateway.max_concurrent, config.gateway.max_queued)
-        self._reads = ThreadPoolExecutor(2, "journal-read")
+        self.reads = ThreadPoolExecutor(2, "journal-read")
         self.renders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "render")
-        self.linker = Linker(journal, self._reads, self.metrics)
+        self.linker = Linker(journal, self.reads, self.metrics)
         self.family = choose_family(config.model.family, tokenizer, renderer)
-        self.prompts = PromptMaker(
-            self.family.renderer, self.renders, max(map(len, tokenizer.tokenizer.get_vocab()))
-        )
+        self.prompts = PromptMaker(self.family.renderer, tokenizer, self.renders)
         self.token_texts = TokenTexts(tokenizer.tokenizer)
 
     @property
@@ -128,5 +126,5 @@ class Service:
 
     def close(self) -> None:
         """Stop the threads."""
-        self._reads.shutdown(wait=False, cancel_futures=True)
+        self.reads.shutdown(wait=False, cancel_futures=True)
         self.renders.shutdown(wait=False, cancel_futures=True)

@@ -6,42 +6,36 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rejoinder.config import SessionRule
-from rejoinder.gateway.body import ChatBody
-from rejoinder.types import Message
+from rejoinder.gateway.request import TurnRequest
 
 MAX_SESSION_CHARS = 256
 _ID = re.compile(r"[\w.:@/+=~-]+", re.ASCII)
 
 
 def find_session(
-    rules: Sequence[SessionRule],
-    headers: Mapping[bytes, bytes],
-    body: ChatBody,
-    messages: Sequence[Message],
+    rules: Sequence[SessionRule], headers: Mapping[bytes, bytes], request: TurnRequest
 ) -> tuple[str, str] | None:
     """Return the id that the first fitting rule finds, and the rule's name."""
     for rule in rules:
-        text = _place(rule.look_in, headers, body, messages)
+        text = _place(rule.look_in, headers, request)
         found = None if text is None else _id_after(rule.after, text)
         if found is not None:
             return found, rule.name
     return None
 
 
-def _place(
-    look_in: str, headers: Mapping[bytes, bytes], body: ChatBody, messages: Sequence[Message]
-) -> str | None:
+def _place(look_in: str, headers: Mapping[bytes, bytes], request: TurnRequest) -> str | None:
     kind, _, name = look_in.partition(".")
     match kind:
         case "header":
             value: object = headers.get(name.lower().encode(), b"").decode("latin-1")
         case "metadata":
-            value = (body.metadata or {}).get(name)
+            value = request.metadata.get(name)
         case "prompt_cache_key":
-            value = body.prompt_cache_key
+            value = request.prompt_cache_key
         case _:
             role = "system" if kind == "system" else "user"
-            value = next((one.content for one in messages if one.role == role), None)
+            value = next((one.content for one in request.messages if one.role == role), None)
     return value if isinstance(value, str) else None
 
 

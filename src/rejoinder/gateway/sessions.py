@@ -11,9 +11,9 @@ import asyncio
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
-from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import read_identity
+from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.service import Service
 from rejoinder.types import Scope
 
@@ -37,7 +37,7 @@ def session_routes(service: Service) -> APIRouter:
         headers = dict(request.scope["headers"])
         caller = service.keys.caller(headers)
         with service.admission.admit(caller.key):
-            named = read_identity(headers, ChatBody(messages=[]), (), service.config.gateway)
+            named = read_identity(headers, TurnRequest(messages=()), service.config.gateway)
             if named.session is None:
                 text = "name the session: X-Session-Id, or /s/{session}/v1/sessions/done"
                 raise ApiError(400, "invalid_value", text, "session_id")

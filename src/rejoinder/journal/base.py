@@ -71,8 +71,30 @@ class OpenTurn:
     step_index: int | None = None
     trace: bytes | None = None
     """[16] the client's W3C trace id; a hint that requests belong together."""
+    options: str | None = None
+    """JSON of further arguments of the chat template, if any, as they were rendered with."""
     link: Json = field(default_factory=dict)
     """Which rules linked it, and from where its session and type come; see ``explain_turn``."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """What a client may ask for again by the id of its completion."""
+
+    body: bytes
+    """The JSON object, as the client was sent it."""
+    own_messages: int
+    """Leading messages of the request that were its own instructions: a later request that goes
+    on from this one brings others."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierResponse:
+    """The conversation that a later request goes on from."""
+
+    turn_id: str
+    messages: tuple[Message, ...]
+    """All that was said, the answer included; without the response's own instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +115,8 @@ class FinishedTurn:
     """Hash of history plus answer: what the next request will be recognised by."""
     first_token_s: float | None = None
     total_s: float | None = None
+    response: KeptResponse | None = None
+    """Where the client asked that it be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +175,21 @@ class TurnJournal(Protocol):
         """Return the answers of turns, as their clients saw them; broken ones are left out."""
         ...
 
+    def read_response(self, scope: Scope, response_id: str) -> bytes | None:
+        """Return the object of a kept response of the scope's tenant and key, if there is one."""
+        ...
+
+    def read_earlier(self, scope: Scope, response_id: str) -> EarlierResponse | None:
+        """Return the conversation of a kept response of the scope's tenant and key."""
+        ...
+
+    def delete_response(self, scope: Scope, response_id: str) -> Future[bool]:
+        """Forget a kept response of the scope's tenant and key; whether there was one.
+
+        Its turn stays: it is a record of what was sampled.
+        """
+        ...
+
     def find_session(self, scope: Scope, external_session: str) -> str | None:
         """Return the internal id of the session a client names, if it is known."""
         ...
@@ -190,8 +229,8 @@ class TurnJournal(Protocol):
         """Store a person's own score; it outranks the judge until the sample is consumed.
 
         It replaces the verdict alone: hints of the turn stay, and where the algorithm learns from
-        hints, replies are still read for them. Only for completions of the scope's tenant and key,
-        whatever their ``user``.
+        hints, replies are still read for them, and so is ``text``. Only for completions of the
+        scope's tenant and key, whatever their ``user``.
         """
         ...
 
@@ -235,11 +274,27 @@ class JudgeTask:
 
 
 @dataclass(frozen=True, slots=True)
+class HintMaker:
+    """Which hint judge drew a hint; kept with it."""
+
+    fingerprint: str
+    """Changes whenever the same input could give other hints: rules, prompt, model, words."""
+    kind: str
+    """As in ``hints.kind``."""
+    model: str | None
+    """The model that was asked and where; None where none was."""
+    prompt: str
+    """Hash of what decides beside the model: the prompt, or the rules and their words."""
+
+
+@dataclass(frozen=True, slots=True)
 class SampleSpec:
     """The learning signal a judgement gives; None in ``commit_judgement`` means no sample."""
 
     reward: float | None
     hints: tuple[str, ...] = ()
+    hinted_by: HintMaker | None = None
+    """Set by the judging loop where there are hints; algorithms leave it."""
 
 
 class SampleRule(Protocol):
@@ -329,6 +384,8 @@ class TrainSample:
     """The conversation that the prompt was made from; only of samples with hints."""
     tools: str | None = None
     """JSON of the request's tools, likewise."""
+    options: str | None = None
+    """JSON of the further template arguments, likewise."""
 
     @property
     def oldest_version(self) -> int:

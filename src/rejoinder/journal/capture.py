@@ -66,6 +66,7 @@ class TurnGroup:
         self._turns: dict[str, Row] = {}
         self._prompts: list[Row] = []
         self._answers: list[Row] = []
+        self._responses: list[Row] = []
         self._finished: list[Row] = []
         self._next_states: list[Row] = []
         self._counts: dict[tuple[str, str, str], Row] = {}
@@ -100,6 +101,7 @@ class TurnGroup:
             (sql.INSERT_TURN, self._turns.values()),
             (sql.INSERT_CONTENT_REF, self._refs.values()),
             (sql.INSERT_ANSWER, self._answers),
+            (sql.INSERT_RESPONSE, self._responses),
             (sql.UPSERT_COUNTER, self._counts.values()),
             (sql.UPSERT_REPORT, self._reports.values()),
         ):
@@ -199,6 +201,7 @@ class TurnGroup:
             "shared_messages": shared.messages,
             "messages": encode_messages(body[shared.messages :], store),
             "tools_digest": store(turn.tools.encode()) if turn.tools else None,
+            "options_digest": store(turn.options.encode()) if turn.options else None,
             "sampling": encode_sampling(turn.sampling),
             "link_reason": turn.link_reason,
             "link": encode_json(turn.link),
@@ -221,6 +224,9 @@ class TurnGroup:
                 "error": None,
             }
         )
+        if turn.response is not None:
+            kept = {"own_messages": turn.response.own_messages, "body": turn.response.body}
+            self._responses.append({"turn_id": turn.turn_id, **kept})
         numbers = [run.version for run in turn.versions]
         result: Row = {
             "answer_chain": turn.answer_chain,

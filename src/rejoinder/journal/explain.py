@@ -5,8 +5,8 @@ called it), ``policy``, ``turn_type``, ``created_at``, ``state``, ``fate``, ``pa
 ``superseded_by``, ``trace`` (hexadecimal), ``reason`` (one sentence), ``link`` (None for turns of
 before it was kept), ``replies`` [{child, kind, messages, outcome, created_at}],
 ``branches`` (further requests that continue its answer, without a next state of their own),
-``verdicts`` [{kind, source, score, why}], ``sample`` {reward, source, fate, consumed_by [version]}
-or None.
+``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind, model,
+prompt}}], ``sample`` {reward, source, fate, consumed_by [version]} or None.
 
 ``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
 {messages, left_out} of a turn with a parent, ``named_by`` and ``type_by``: where session and type
@@ -22,8 +22,10 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.journal.columns import decode_json, valid_text
 from rejoinder.journal.payloads import read_messages
+from rejoinder.journal.samples import maker_of
 from rejoinder.journal.schema import (
     consumption,
+    hints,
     next_states,
     prompts,
     samples,
@@ -68,6 +70,7 @@ def _entry(connection: Connection, row: Any) -> Json:
         "replies": replies,
         "branches": _branches(connection, row, {reply["child"] for reply in replies}),
         "verdicts": _verdicts(connection, row.turn_id),
+        "hints": _hints(connection, row.turn_id),
         "sample": _sample(connection, row.turn_id),
     }
 
@@ -107,6 +110,11 @@ def _verdicts(connection: Connection, turn_id: str) -> list[Json]:
         .order_by(verdicts.c.created_at)
     )
     return [dict(one) for one in connection.execute(query).mappings()]
+
+
+def _hints(connection: Connection, turn_id: str) -> list[Json]:
+    query = sa.select(hints).where(hints.c.turn_id == turn_id).order_by(hints.c.position)
+    return [{"text": one.text, "hinted_by": maker_of(one)} for one in connection.execute(query)]
 
 
 def _sample(connection: Connection, turn_id: str) -> Json | None:

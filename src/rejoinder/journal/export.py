@@ -4,10 +4,11 @@ A turn's line: ``type`` "turn", ``turn``, ``session``, ``tenant``, ``policy``, `
 ``turn_type``, ``state``, ``fate``, ``superseded_by``, ``created_at``, ``answered_at``,
 ``link_reason``, ``finish_reason``, ``sampling``, ``versions`` [[version, count]],
 ``prompt_tokens``, ``answer_tokens``, ``messages``, ``answer`` (None if it broke off),
-``next_states`` [{child, kind, outcome, messages}],
+``next_states`` [{child, kind, outcome, messages}] (of the kind ``feedback``: words beside a score),
 ``verdicts`` [{source, kind, score, why, votes, fingerprint, created_at}],
-``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate, hints,
-consumed_by [version]} or None.
+``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate,
+hints [text], hinted_by [{fingerprint, kind, model, prompt}] with one for each hint (None in it for
+hints of before it was kept), consumed_by [version]} or None.
 
 A step's line: ``type`` "step", ``policy``, ``step``, ``version``, ``samples``, ``untrained``
 {reason: samples that changed no weights}, ``mean_score``, ``metrics``, ``started_at``,
@@ -25,6 +26,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.journal.columns import decode_json, decode_sampling, decode_versions, decode_votes
 from rejoinder.journal.payloads import read_conversation, read_messages
+from rejoinder.journal.samples import maker_of
 from rejoinder.journal.schema import (
     answers,
     consumption,
@@ -221,11 +223,13 @@ def _sample(related: _Related, turn_id: str) -> Json | None:
     if not rows:
         return None
     (row,) = rows
+    drawn = related.hints.get(turn_id, ())
     return {
         "sample": row.sample_id,
         "reward": row.reward,
         "source": row.source,
         "fate": row.fate,
-        "hints": [hint.text for hint in related.hints.get(turn_id, ())],
+        "hints": [hint.text for hint in drawn],
+        "hinted_by": [maker_of(hint) for hint in drawn],
         "consumed_by": [used.version for used in related.consumption.get(row.sample_id, ())],
     }

@@ -1,7 +1,9 @@
 """Explicit feedback: a person's own score outranks the verdict until its sample is consumed.
 
 It outranks nothing else: hints of the turn stay, and where the algorithm learns from hints, what
-the person says next is still read for them.
+the person says next is still read for them. So are the words beside the score: the person who may
+talk to the policy wrote them about this answer, so that a directive in them may be a hint as one in
+a reply may (rule 6). They wait among the next states, with a kind of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
+from rejoinder.journal import statements as sql
 from rejoinder.journal.base import (
     FEEDBACK,
     FeedbackResult,
@@ -22,7 +25,7 @@ from rejoinder.journal.base import (
     SampleSpec,
     judgement_of,
 )
-from rejoinder.journal.columns import encode_votes
+from rejoinder.journal.columns import digest_of, encode_messages, encode_votes, valid_text
 from rejoinder.journal.lineages import consumed_now
 from rejoinder.journal.samples import cancel_sample, put_sample
 from rejoinder.journal.schema import (
@@ -35,7 +38,7 @@ from rejoinder.journal.schema import (
     turns,
     verdicts,
 )
-from rejoinder.types import Fate, Judgement, Scope, TurnState, Vote, new_id
+from rejoinder.types import Fate, Judgement, Message, Scope, TurnState, Vote, new_id
 
 PROVISIONAL = (Fate.NO_NEXT_STATE, Fate.AMBIGUOUS_PARENT)
 """Fates that a later event may lift."""
@@ -75,6 +78,7 @@ def record_feedback(
     Raises:
         JournalError: the score is none of -1, 0 and +1.
     """
+    text = None if text is None else valid_text(text)
     if score not in (-1, 0, 1):
         raise JournalError(f"a feedback score is -1, 0 or +1, not {score!r}")
     turn = connection.execute(
@@ -109,6 +113,8 @@ def record_feedback(
         connection.execute(
             sa.update(turns).where(turns.c.turn_id == turn.turn_id).values(feedback=score)
         )
+        if text and text.strip() and rule.needs_hints:
+            _queue_text(connection, turn, text)
         if _may_train(turn):
             apply_feedback(connection, turn.turn_id, rule)
     return FeedbackResult(outcome, turn.turn_id)
@@ -120,9 +126,7 @@ def apply_feedback(connection: Connection, turn_id: str, rule: SampleRule) -> No
     Judging ends, unless the reply may still bring a hint.
     """
     turn = connection.execute(sa.select(turns).where(turns.c.turn_id == turn_id)).one()
-    drawn = connection.scalars(
-        sa.select(hints.c.text).where(hints.c.turn_id == turn_id).order_by(hints.c.position)
-    ).all()
+    drawn = _drawn(connection, turn_id)
     may_be_hinted = rule.needs_hints and not drawn and not turn.decisive
     is_queued = may_be_hinted and _judge_anew(connection, turn_id)
     if not may_be_hinted:
@@ -139,6 +143,41 @@ def apply_feedback(connection: Connection, turn_id: str, rule: SampleRule) -> No
         .where(turns.c.turn_id == turn_id)
         .values(state=state, fate=fate, decisive=int(not may_be_hinted))
     )
+
+
+def _drawn(connection: Connection, turn_id: str) -> Sequence[str]:
+    return connection.scalars(
+        sa.select(hints.c.text).where(hints.c.turn_id == turn_id).order_by(hints.c.position)
+    ).all()
+
+
+def _queue_text(connection: Connection, turn: Any, text: str) -> None:
+    """Queue the words beside a score for a hint, also where a verdict had decided without one.
+
+    As of a reply, the outcome says what becomes of them: not read where hints are there already.
+    """
+    if not _drawn(connection, turn.turn_id):
+        connection.execute(
+            sa.update(turns).where(turns.c.turn_id == turn.turn_id).values(decisive=0)
+        )
+
+    def store(data: bytes) -> bytes:
+        digest = digest_of(data)
+        sql.INSERT_CONTENT.many(connection, [{"digest": digest, "data": data}])
+        sql.INSERT_CONTENT_REF.many(connection, [{"turn_id": turn.turn_id, "digest": digest}])
+        return digest
+
+    row = {
+        "turn_id": turn.turn_id,
+        "digest": digest_of(b"feedback\0" + text.encode()),
+        "child_id": new_id(),
+        "job_id": new_id(),
+        "kind": "feedback",
+        "messages": encode_messages([Message("user", text)], store),
+        "created_at": time.time(),
+    }
+    sql.INSERT_NEXT_STATE.many(connection, [row])
+    sql.QUEUE_JUDGING.many(connection, [row])
 
 
 def _judge_anew(connection: Connection, turn_id: str) -> bool:

@@ -20,7 +20,7 @@ from rejoinder.types import Message
 _PROMPT = Statement(
     sa.text("""
     SELECT p.base_id, p.shared_ids, p.suffix_ids, p.suffix_digest, p.system, p.shared_messages,
-           p.messages, p.tools_digest, a.answer_ids, a.message
+           p.messages, p.tools_digest, p.options_digest, a.answer_ids, a.message
     FROM prompts p LEFT JOIN answers a ON a.turn_id = p.turn_id
     WHERE p.turn_id = :turn_id
     """)
@@ -37,6 +37,7 @@ class _Row(NamedTuple):
     shared_messages: int
     messages: bytes
     tools_digest: bytes | None
+    options_digest: bytes | None
     answer_ids: bytes | None
     answer: bytes | None
 
@@ -48,18 +49,19 @@ class Request:
     prompt_ids: list[int]
     messages: tuple[Message, ...]
     tools: str | None
+    options: str | None
 
 
 def read_request(connection: Connection, turn_id: str) -> Request:
-    """Return a turn's exact prompt ids, messages and tools."""
+    """Return a turn's exact prompt ids, and what they were rendered from."""
     rows = _chain(connection, turn_id)
     last = rows[-1]
     system = () if last.system is None else decode_messages(last.system, _fetcher(connection))
-    tools = None if last.tools_digest is None else _content(connection, last.tools_digest).decode()
     return Request(
         prompt_ids=decode_ids(_join_ids(connection, rows)),
         messages=system + _join_messages(connection, rows),
-        tools=tools,
+        tools=_text(connection, last.tools_digest),
+        options=_text(connection, last.options_digest),
     )
 
 
@@ -115,6 +117,10 @@ def _join_messages(connection: Connection, rows: list[_Row]) -> tuple[Message, .
         messages = history[: row.shared_messages] + decode_messages(row.messages, fetch)
         history = messages if row.answer is None else messages + decode_messages(row.answer, fetch)
     return messages
+
+
+def _text(connection: Connection, digest: bytes | None) -> str | None:
+    return None if digest is None else _content(connection, digest).decode()
 
 
 def _content(connection: Connection, digest: bytes) -> bytes:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, fields
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.base import SampleSpec
+from rejoinder.journal.base import HintMaker, SampleSpec
 from rejoinder.journal.columns import valid_text
 from rejoinder.journal.lineages import consumed_now
 from rejoinder.journal.schema import hints, samples
-from rejoinder.types import Fate, new_id
+from rejoinder.types import Fate, Json, new_id
 
 
 def put_sample(connection: Connection, turn: Any, spec: SampleSpec) -> bool:
@@ -31,14 +32,20 @@ def put_sample(connection: Connection, turn: Any, spec: SampleSpec) -> bool:
         insert(samples).values(row).on_conflict_do_update(index_elements=["turn_id"], set_=fresh)
     )
     if spec.hints:
+        maker = {} if spec.hinted_by is None else asdict(spec.hinted_by)
         connection.execute(
             insert(hints).on_conflict_do_nothing(),
             [
-                {"turn_id": turn.turn_id, "position": position, "text": valid_text(text)}
+                {"turn_id": turn.turn_id, "position": position, "text": valid_text(text), **maker}
                 for position, text in enumerate(spec.hints)
             ],
         )
     return True
+
+
+def maker_of(hint: Any) -> Json:
+    """Return which hint judge drew a hint, from its row."""
+    return {one.name: getattr(hint, one.name) for one in fields(HintMaker)}
 
 
 def cancel_sample(connection: Connection, turn_id: str, fate: Fate) -> None:

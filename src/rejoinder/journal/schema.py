@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0003"
+REVISION = "0006"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -159,6 +159,7 @@ prompts = Table(
     Column("sampling", LargeBinary, nullable=False),
     Column("link_reason", Text, nullable=False),
     Column("link", LargeBinary),  # JSON: which rules decided; None for turns of before
+    Column("options_digest", LargeBinary),  # of further template arguments; None without any
 )
 
 answers = Table(
@@ -173,6 +174,14 @@ answers = Table(
     Column("first_token_s", Double),
     Column("total_s", Double),
     Column("error", Text),
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    _turn_key(),
+    Column("own_messages", Integer, nullable=False),  # leading ones that no later request repeats
+    Column("body", LargeBinary, nullable=False),  # JSON, as the client was sent it
 )
 
 contents = Table(
@@ -199,9 +208,9 @@ next_states = Table(
     metadata,
     _turn_key(primary_key=False),
     Column("digest", LargeBinary, nullable=False),
-    Column("child_id", Text, nullable=False),
+    Column("child_id", Text, nullable=False),  # of words beside a score an id of their own
     Column("job_id", Text, nullable=False),  # of the job this row gave, if it gave one
-    Column("kind", Text, nullable=False),  # user, tool or other
+    Column("kind", Text, nullable=False),  # user, tool or other; feedback: words beside a score
     Column("messages", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("outcome", Text, nullable=False),
@@ -258,6 +267,11 @@ hints = Table(
     _turn_key(primary_key=False),
     Column("position", Integer, nullable=False),
     Column("text", Text, nullable=False),
+    # Which hint judge drew it (``HintMaker``); None for hints of before, and without a model.
+    Column("fingerprint", Text),
+    Column("kind", Text),
+    Column("model", Text),
+    Column("prompt", Text),
     PrimaryKeyConstraint("turn_id", "position"),
 )
 

@@ -22,6 +22,7 @@ from rejoinder.journal import (
     leasing,
     lineages,
     policies,
+    responses,
     retention,
     status,
     training,
@@ -30,6 +31,7 @@ from rejoinder.journal import (
 )
 from rejoinder.journal.base import (
     AbortedTurn,
+    EarlierResponse,
     FeedbackResult,
     FinishedTurn,
     JudgeJournal,
@@ -136,6 +138,18 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         """See ``TurnJournal``."""
         return turns.read_answers(self.database.reader(), turn_ids)
 
+    def read_response(self, scope: Scope, response_id: str) -> bytes | None:
+        """See ``TurnJournal``."""
+        return responses.read_response(self.database.reader(), scope, response_id)
+
+    def read_earlier(self, scope: Scope, response_id: str) -> EarlierResponse | None:
+        """See ``TurnJournal``."""
+        return responses.read_earlier(self.database.reader(), scope, response_id)
+
+    def delete_response(self, scope: Scope, response_id: str) -> Future[bool]:
+        """See ``TurnJournal``."""
+        return self._writer.submit(lambda c: responses.delete_response(c, scope, response_id))
+
     def find_session(self, scope: Scope, external_session: str) -> str | None:
         """See ``TurnJournal``; sessions that a queued turn opens are included."""
         queued = self._pending.session(scope, external_session)
@@ -193,7 +207,7 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         return self._writer.submit(lambda c: turns.abort_open_turns(c, owner_prefix, alive))
 
     def read_request(self, turn_id: str) -> Request:
-        """Return a turn's exact prompt ids, its messages and its tools."""
+        """Return a turn's exact prompt ids, and what they were rendered from."""
         return read_request(self.database.reader(), turn_id)
 
     # --- judging ------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ INSERT_TENANT = _insert_new(schema.tenants)
 INSERT_CONTENT = _insert_new(schema.contents)
 INSERT_TURN = Statement(_insert(schema.turns))
 INSERT_ANSWER = Statement(_insert(schema.answers))
+INSERT_RESPONSE = Statement(_insert(schema.responses))
 UPSERT_REPORT = _upsert(schema.role_reports)
 FORGET_REPORTS = Statement(sa.text("DELETE FROM role_reports WHERE seen_at < :before"))
 

@@ -158,6 +158,7 @@ def _sample(connection: Connection, row: Any, texts: tuple[str, ...]) -> TrainSa
         created_at=row.created_at,
         messages=request.messages if request else (),
         tools=request.tools if request else None,
+        options=request.options if request else None,
     )
 
 

@@ -69,5 +69,10 @@ class JudgeSetting:
 
 def fingerprint_of(kind: str, **parts: object) -> str:
     """Return ``kind-<16 hex digits>`` over everything that can change a verdict."""
+    return f"{kind}-{digest_of(**parts)}"
+
+
+def digest_of(**parts: object) -> str:
+    """Return 16 hexadecimal digits over values."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
-    return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

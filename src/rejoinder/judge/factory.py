@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 from importlib.metadata import entry_points
 
-from rejoinder.config import PluginJudgeConfig
+from rejoinder.config import HintsConfig, JudgeHintsConfig, PluginJudgeConfig
 from rejoinder.errors import ConfigError
 from rejoinder.judge.base import Judge, JudgeSetting
+from rejoinder.judge.hints.base import HintJudge
+from rejoinder.judge.hints.factory import build_hint_judge
 
 ENTRY_POINTS = "rejoinder.judges"
 _BUILT_IN = {
@@ -17,6 +19,24 @@ _BUILT_IN = {
     "feedback": "rejoinder.judge.feedback",
 }
 """Module of each kind; imported when it is picked, so that none costs the others' imports."""
+
+
+def build_judges(
+    setting: JudgeSetting, hints: HintsConfig, *, needs_verdicts: bool
+) -> tuple[Judge | None, HintJudge | None]:
+    """Build the judge, where verdicts are needed, and the hint judge, where hints are on.
+
+    With ``hints.kind = "judge"`` they are one object, which answers both questions in one pass.
+
+    Raises:
+        ConfigError: one of them cannot work as configured.
+    """
+    if isinstance(hints, JudgeHintsConfig):
+        from rejoinder.judge.one_pass import build
+
+        both = build(setting)
+        return both, both
+    return build_judge(setting) if needs_verdicts else None, build_hint_judge(setting, hints)
 
 
 def build_judge(setting: JudgeSetting) -> Judge:

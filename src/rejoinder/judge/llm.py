@@ -22,12 +22,7 @@ class LlmJudge:
     """Asks for ``config.votes`` votes at once. See ``Judge``."""
 
     def __init__(self, config: LlmJudgeConfig, completer: Completer) -> None:
-        self._quorum = config.votes // 2 + 1 if config.quorum is None else config.quorum
-        if self._quorum > config.votes:
-            raise ConfigError(
-                f"judge.quorum is {self._quorum} but judge.votes is {config.votes}: no verdict "
-                "could ever be reached; lower the quorum or raise the votes"
-            )
+        self._quorum = quorum_of(config)
         self._config = config
         self._completer = completer
         self._fingerprint = fingerprint_of(
@@ -87,6 +82,21 @@ class LlmJudge:
     async def close(self) -> None:
         """See ``Judge.close``."""
         await self._completer.close()
+
+
+def quorum_of(config: LlmJudgeConfig) -> int:
+    """Return how many votes must succeed.
+
+    Raises:
+        ConfigError: more than are asked for.
+    """
+    quorum = config.votes // 2 + 1 if config.quorum is None else config.quorum
+    if quorum > config.votes:
+        raise ConfigError(
+            f"judge.quorum is {quorum} but judge.votes is {config.votes}: no verdict could ever be "
+            "reached; lower the quorum or raise the votes"
+        )
+    return quorum
 
 
 def build(setting: JudgeSetting) -> LlmJudge:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -23,15 +23,13 @@ from rejoinder.journal.base import (
 )
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
-from rejoinder.judge.tracebacks import short_traceback
+from rejoinder.judge.reading import Reader
 from rejoinder.judge.voting import (
     NOT_ASKED,
     another_attempt_may_help,
-    failed_vote,
     failure_code,
     failures,
     its_own_fault_is_possible,
-    malformed,
     nothing_was_tried,
 )
 from rejoinder.types import Fate, Judgement, Vote
@@ -76,9 +74,6 @@ class JudgeLoop:
     A failed attempt is given back and comes again after 1, 2, 4… seconds; after
     ``limits.attempts`` the turn ends as *no verdict*. While the engine or endpoint cannot be
     reached at all, jobs are given back without counting an attempt and claiming pauses.
-
-    No verdict is asked for where nothing would learn from it: where there is no judge, and where a
-    person has scored the answer.
     """
 
     def __init__(
@@ -93,11 +88,11 @@ class JudgeLoop:
         """``judge`` is None where the algorithm needs no verdicts.
 
         ``external`` names the places off this machine that conversations go to (rule 9). ``hints``
-        draws hints from what came after an answer, beside the verdict.
+        draws hints from what came after an answer, beside the verdict; where it is the judge
+        itself, both come from one pass.
         """
         self._journal = journal
-        self._judge = judge
-        self._hints = hints
+        self._reader = Reader(judge, hints, limits.deadline_s, limits.attempts)
         self._rule = rule
         self._limits = limits
         self._instance = f"{ROLE}-{os.getpid()}"
@@ -138,6 +133,8 @@ class JudgeLoop:
             lambda: self._journal.claim_judging(self._instance, room, self._limits.lease_s)
         )
         self._running.update(asyncio.create_task(self._handle(task)) for task in tasks)
+        # Each has to begin: a task that is cancelled before that would not give its job back.
+        await asyncio.sleep(0)
         return bool(tasks)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
@@ -159,63 +156,11 @@ class JudgeLoop:
 
     async def _handle(self, task: JudgeTask) -> None:
         try:
-            judgement, hinting = await asyncio.gather(
-                self._judge_within_deadline(task), self._hint_within_deadline(task)
-            )
+            judgement, hinting = await self._reader.read(task)
         except asyncio.CancelledError:
             self._journal.retry_judging(task, 0.0, "the judge was stopped", counts=False)
             raise
         await self._in_thread(lambda: self._settle(task, judgement, hinting))
-
-    async def _judge_within_deadline(self, task: JudgeTask) -> Judgement | None:
-        """Ask for a verdict; None where nothing would learn from it."""
-        judge = self._judge
-        if judge is None or task.feedback is not None:
-            return None
-        if refusal := self._refusal(task):
-            return Judgement(None, (refusal,), judge.fingerprint, Fate.JUDGE_FAILED)
-        try:
-            async with asyncio.timeout(self._limits.deadline_s):
-                judgement = await judge.judge(task.context, task.answer, task.next_state)
-            vote = malformed(judgement)
-            if vote is None:
-                return judgement
-        except TimeoutError:
-            vote = failed_vote("timeout", f"no judgement in {self._limits.deadline_s:g} s")
-        except Exception as error:  # noqa: BLE001 - a judge of another package; it is no verdict
-            text = short_traceback(error)
-            _log.warning("judge raised", turn=task.turn_id, exception=text)
-            vote = failed_vote("exception", f"{type(error).__name__}: {error}")
-        return Judgement(None, (vote,), judge.fingerprint, Fate.JUDGE_FAILED)
-
-    async def _hint_within_deadline(self, task: JudgeTask) -> Hinting | None:
-        """Ask for hints; whatever fails costs the hints alone, never the verdict."""
-        if self._hints is None:
-            return None
-        if refusal := self._refusal(task):
-            return _failed_hinting(refusal)
-        try:
-            async with asyncio.timeout(self._limits.deadline_s):
-                return await self._hints.hints(task.context, task.answer, task.next_state)
-        except TimeoutError:
-            vote = failed_vote("timeout", f"no hint in {self._limits.deadline_s:g} s")
-        except Exception as error:  # noqa: BLE001 - a hint judge of another package
-            text = short_traceback(error)
-            _log.warning("hint judge raised", turn=task.turn_id, exception=text)
-            vote = failed_vote("exception", f"{type(error).__name__}: {error}")
-        return _failed_hinting(vote)
-
-    def _refusal(self, task: JudgeTask) -> Vote | None:
-        """Return a failed vote for a job that must not reach a judge.
-
-        An attempt that ended in any other way than the death of the process was settled, so only
-        deaths lead past the limit: judging it again could end this process too, and so for ever.
-        """
-        if task.attempt > self._limits.attempts:
-            return failed_vote("died", f"the judge died each time, {task.attempt - 1} times")
-        if task.unreadable is not None:
-            return failed_vote("unreadable", task.unreadable)
-        return None
 
     def _settle(
         self, task: JudgeTask, judgement: Judgement | None, hinting: Hinting | None
@@ -267,6 +212,8 @@ class JudgeLoop:
         hinting: Hinting | None,
     ) -> None:
         sample = signal if isinstance(signal, SampleSpec) else None
+        if sample is not None and sample.hints and self._reader.hints is not None:
+            sample = replace(sample, hinted_by=self._reader.hints.maker)
         fate = signal if isinstance(signal, Fate) else None
         if self._journal.commit_judgement(task, judgement, sample, fate):
             if judgement is not None:
@@ -293,7 +240,7 @@ class _Status:
     ) -> None:
         self._external = list(external)
         self._fingerprint = None if judge is None else judge.fingerprint
-        self._hints_fingerprint = None if hints is None else hints.fingerprint
+        self._hints_fingerprint = None if hints is None else hints.maker.fingerprint
         self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None
@@ -331,10 +278,6 @@ class _Status:
             started_at=self._started_at,
             seen_at=time.time(),
         )
-
-
-def _failed_hinting(vote: Vote) -> Hinting:
-    return Hinting((), HintFate.FAILED, vote.reason, failed_calls=(vote.reason,))
 
 
 async def _cancel(tasks: set[asyncio.Task[None]]) -> None:

@@ -19,9 +19,9 @@ from rejoinder.errors import EngineError, JudgeError, RejoinderError
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import Judge, JudgeSetting
 from rejoinder.judge.endpoint import external_places
-from rejoinder.judge.factory import build_judge
+from rejoinder.judge.factory import build_judges
 from rejoinder.judge.hints.base import HintJudge
-from rejoinder.judge.hints.factory import build_hint_judge, refuse_missing_hints
+from rejoinder.judge.hints.factory import refuse_missing_hints
 from rejoinder.judge.loop import JudgeLoop, LoopLimits
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
@@ -57,9 +57,8 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     refuse_missing_hints(rule, config)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
-        judge = build_judge(setting) if rule.needs_verdicts else None
-        hints = build_hint_judge(setting, config.hints)
-        judges = [one for one in (judge, hints) if one is not None]
+        judge, hints = build_judges(setting, config.hints, needs_verdicts=rule.needs_verdicts)
+        judges = list(dict.fromkeys(one for one in (judge, hints) if one is not None))
         for one in judges:
             stack.push_async_callback(one.close)
         limits, external = judging_limits(config, rule), external_places(*_asked(config, rule))

@@ -36,6 +36,17 @@ class ModelTokenizer:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
+    def encode_document(self, text: str) -> list[int]:
+        """Return the ids of a text that stands alone: with the opening token, if the model has one.
+
+        Releases the interpreter lock, for the text may be long.
+        """
+        opening = self.special_tokens.get("bos_token")
+        opened = bool(opening and text.startswith(opening))
+        (encoding,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=not opened)
+        ids: list[int] = encoding.ids
+        return ids
+
     def decode(self, ids: list[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; incomplete UTF-8 at the end becomes U+FFFD."""
         text: str = self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rejoinder.algorithms.base import TokenSignal
+from rejoinder.errors import RejoinderError
 from rejoinder.types import WeightsKind
 
 
@@ -54,6 +55,19 @@ class StepFigures:
     """Why the weights are untouched: ``non_finite_loss``, ``non_finite_gradient``."""
 
 
+class TeacherAway(RejoinderError):
+    """The teacher does not answer now; the step loses nothing and is taken later."""
+
+
+class TeacherFailed(RejoinderError):
+    """The teacher cannot score some turns; the step has to be taken without their hints."""
+
+    def __init__(self, message: str, turns: Sequence[SignalledTurn]) -> None:
+        super().__init__(message)
+        self.turns = list(turns)
+        """The very objects that ``accumulate`` was given."""
+
+
 class TrainerBackend(Protocol):
     """Holds weights and optimizer of one policy. Not safe from several threads."""
 
@@ -71,11 +85,17 @@ class TrainerBackend(Protocol):
 
         Raises:
             ConfigError: the files do not fit the configuration; the message says what to change.
+            TeacherAway: the teacher does not answer now.
         """
         ...
 
     def accumulate(self, turns: Sequence[SignalledTurn]) -> Iterator[float]:
-        """Compute a step's gradient, yielding the share done (0 to 1] after each micro-batch."""
+        """Compute a step's gradient, yielding the share done (0 to 1] after each micro-batch.
+
+        Raises:
+            TeacherAway: the teacher does not answer now.
+            TeacherFailed: the teacher cannot score some of the turns.
+        """
         ...
 
     def apply(self, step: int) -> StepFigures:

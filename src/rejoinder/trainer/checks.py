@@ -7,9 +7,17 @@ makes no sample of a turn that lacks one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
-from rejoinder.config import DistilConfig, LossConfig, TeacherConfig, TrainerConfig
+from rejoinder.config import (
+    DistilConfig,
+    LossConfig,
+    TeacherConfig,
+    TeacherEngineConfig,
+    TrainerConfig,
+)
 from rejoinder.errors import ConfigError
+from rejoinder.net import is_local
 
 
 def check_training(config: TrainerConfig) -> None:
@@ -55,6 +63,33 @@ def _teacher_faults(config: TeacherConfig) -> Iterator[str]:
             f"trainer.teacher.decay has no effect with trainer.teacher.weights = "
             f"{config.weights!r}: remove it, or choose 'ema'"
         )
+
+    if config.weights != "engine":
+        if config.engine != TeacherEngineConfig():
+            yield (
+                f"trainer.teacher.engine has no effect with trainer.teacher.weights = "
+                f"{config.weights!r}: remove it, or choose 'engine'"
+            )
+    elif config.engine.url is not None:
+        parts = urlsplit(config.engine.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            yield (
+                f"trainer.teacher.engine.url: {config.engine.url!r} is not of the form "
+                "http://host:port"
+            )
+        elif not is_local(parts.hostname) and not config.engine.allow_external:
+            yield (
+                f"trainer.teacher.engine.url: conversations would leave this machine for "
+                f"{parts.hostname}: set trainer.teacher.engine.allow_external = true if they may"
+            )
+
+
+def external_teachers(config: TeacherConfig) -> list[str]:
+    """Return the host off this machine that conversations are sent to for teaching, if any."""
+    if config.weights != "engine" or config.engine.url is None:
+        return []
+    host = urlsplit(config.engine.url).hostname or ""
+    return [] if is_local(host) else [host]
 
 
 def _loss_faults(config: LossConfig) -> Iterator[str]:

@@ -7,6 +7,7 @@ exactly zero here. Formulas and their sources stand in ``docs/reference/algorith
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -14,7 +15,14 @@ import torch
 from torch import Tensor
 
 from rejoinder.config import DistilConfig, LossConfig
-from rejoinder.trainer.losses import MAX_LOG_RATIO, Hinted, LossInputs, LossMetrics, policy_loss
+from rejoinder.trainer.losses import (
+    MAX_LOG_RATIO,
+    Hinted,
+    Loss,
+    LossInputs,
+    LossMetrics,
+    policy_loss,
+)
 
 Whose: TypeAlias = Literal["sampled", "student", "teacher"]
 _LARGEST_SUM = -1e-7
@@ -29,8 +37,27 @@ class Candidates:
     count: int = 1
 
 
-def candidates(config: DistilConfig) -> Candidates:
+@dataclass(frozen=True, slots=True)
+class TeachingLoss:
+    """A ``Loss`` that compares with a teacher, and says of which tokens the teacher is asked.
+
+    Called, it finds them in ``LossInputs.hinted``, in the order of ``Candidates``.
+    """
+
+    loss: Loss
+    candidates: Callable[[LossConfig], Candidates]
+
+    def __call__(self, inputs: LossInputs, config: LossConfig) -> tuple[Tensor, LossMetrics]:
+        """Compute the loss."""
+        return self.loss(inputs, config)
+
+
+def candidates(config: LossConfig) -> Candidates:
     """Return which tokens the configured distillation needs."""
+    return _candidates(config.distil)
+
+
+def _candidates(config: DistilConfig) -> Candidates:
     match config.kind:
         case "token":
             return Candidates("sampled")

@@ -1,7 +1,7 @@
 """Prompts with a hint in them: the student's own prompt, rendered again with one message changed.
 
 With nothing added the rendering must give the student's prompt id for id; a conversation that does
-not (a template option that is not recorded, another template) teaches by its verdict alone.
+not (another template, one that tells the time) teaches by its verdict alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class HintFault(StrEnum):
     """The context, or ``trainer.max_sample_tokens``, has no room for one sentence of the hint."""
     TEMPLATE_REFUSES = "template_refuses"
     """The chat template refuses the conversation with the hint in it."""
+    TEACHER_FAILED = "teacher_failed"
+    """The teacher's engine cannot score the answer under it, or left out what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,9 @@ class HintRenderer:
 
     def _ids(self, sample: TrainSample, messages: Sequence[Message]) -> list[int] | None:
         tools = None if sample.tools is None else json.loads(sample.tools)
+        options = None if sample.options is None else json.loads(sample.options)
         try:
-            return self._renderer.render(messages, tools).ids()
+            return self._renderer.render(messages, tools, options).ids()
         except InvalidRequest:  # another template than the one that the prompt was made with
             return None
 
@@ -89,11 +92,11 @@ class HintRenderer:
 def with_hint(messages: Sequence[Message], hint: str) -> tuple[Message, ...]:
     """Return the conversation as it would have been, had the wish been known.
 
-    The hint stands, in quotation marks, at the end of the last message if a user wrote that; else,
-    so that the evidence of tools stays before it, in a message of its own.
+    The hint stands at the end of the last message if a user wrote that; else, so that the evidence
+    of tools stays before it, in a message of its own. It stands there as the person would have said
+    it: small models answer an instruction that is quoted or announced with words about it.
     """
-    text = f'Please heed this wish: "{hint.replace(chr(34), chr(39))}"'
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
-        return (*messages, Message("user", text))
-    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{text}"))
+        return (*messages, Message("user", hint))
+    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{hint}"))

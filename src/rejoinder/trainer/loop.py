@@ -15,12 +15,14 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.config import Config
+from rejoinder.engine.base import Engine
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.models.cores import share_cores
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.policy.files import PolicyFiles
-from rejoinder.trainer.checks import check_training
+from rejoinder.trainer.checks import check_training, external_teachers
+from rejoinder.trainer.engine_calls import EngineCaller
 from rejoinder.trainer.evaluation import Evaluator
 from rejoinder.trainer.heartbeat import ROLE, Heartbeat
 from rejoinder.trainer.hinted import HintRenderer
@@ -78,7 +80,13 @@ def _train(
         # PyTorch is imported here, after ``share_cores``, and not by tests with another backend.
         from rejoinder.trainer.torch_backend import TorchBackend
 
-        backend = TorchBackend(config, algorithm.loss, needs_teacher=algorithm.needs_hints)
+        engine = None
+        if algorithm.needs_hints and config.trainer.teacher.weights == "engine":
+            engine = EngineCaller(_teacher_engine(config))
+            stack.callback(engine.close)
+        backend = TorchBackend(
+            config, algorithm.loss, needs_teacher=algorithm.needs_hints, engine=engine
+        )
         loop = TrainingLoop(
             journal,
             backend,
@@ -104,8 +112,17 @@ def _constant_detail(config: Config) -> dict[str, object]:
         "batch_size": trainer.batch_size,
         "algorithm": trainer.algorithm,
         "weights": "full" if trainer.lora is None else "lora",
-        "external": sorted(EXTERNAL & set(trainer.trackers)),
+        "external": sorted(EXTERNAL & set(trainer.trackers)) + external_teachers(trainer.teacher),
     }
+
+
+def _teacher_engine(config: Config) -> Engine:
+    """Return the engine that the teacher is on, as this process reaches it."""
+    from rejoinder.engine.client import HttpEngine
+    from rejoinder.engine.connect import connect_engine
+
+    url = config.trainer.teacher.engine.url
+    return connect_engine(config) if url is None else HttpEngine(url)
 
 
 def _build_evaluator(

@@ -5,15 +5,22 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from rejoinder.errors import ConfigError
-from rejoinder.trainer.distil import distil_jsd, distil_tail, distil_token, distil_topk
+from rejoinder.trainer.distil import (
+    TeachingLoss,
+    candidates,
+    distil_jsd,
+    distil_tail,
+    distil_token,
+    distil_topk,
+)
 from rejoinder.trainer.losses import Loss, policy_loss
 
 ENTRY_POINTS = "rejoinder.losses"
 DISTILLING: dict[str, Loss] = {
-    "distil_topk": distil_topk,
-    "distil_token": distil_token,
-    "distil_tail": distil_tail,
-    "distil_jsd": distil_jsd,
+    "distil_topk": TeachingLoss(distil_topk, candidates),
+    "distil_token": TeachingLoss(distil_token, candidates),
+    "distil_tail": TeachingLoss(distil_tail, candidates),
+    "distil_jsd": TeachingLoss(distil_jsd, candidates),
 }
 """Losses that compare with a teacher."""
 BUILT_IN: dict[str, Loss] = {"policy": policy_loss, **DISTILLING}
@@ -21,6 +28,8 @@ BUILT_IN: dict[str, Loss] = {"policy": policy_loss, **DISTILLING}
 
 def find_loss(name: str, algorithm: str) -> Loss:
     """Return a built-in loss, or one that an installed package offers.
+
+    One that is a ``TeachingLoss`` asks for a teacher.
 
     Raises:
         ConfigError: there is none of this name.

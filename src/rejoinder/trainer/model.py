@@ -3,7 +3,7 @@
 Number formats. Weights that train are fp32. With ``model.dtype`` bfloat16 (the default on CUDA)
 matrix products run in bfloat16 under autocast and versions are written in bfloat16, as engines
 serve them; the fp32 weights go into checkpoints. A frozen model under an adapter is held in
-``model.dtype``.
+``model.dtype``; one beside weights that train, in the formats that these are computed in.
 """
 
 from __future__ import annotations
@@ -137,9 +137,19 @@ def load_full(path: Path, device: torch.device, *, checkpointing: bool) -> Train
 
 
 def load_frozen(path: Path, dtype: torch.dtype, device: torch.device) -> TrainModel:
-    """Load a model directory as a reference that never trains."""
-    model = _prepared(path, dtype, device, checkpointing=False)
+    """Load a model directory as a reference that never trains; it computes under autocast.
+
+    ``dtype`` is how its matrices are held, but for embeddings and head: autocast rounds those alike
+    in weights that train. So it computes, to the last digit, what the same weights compute there.
+    """
+    model = _prepared(path, torch.float32, device, checkpointing=False)
     model.requires_grad_(False)
+    head = model.get_output_embeddings()
+    whole = [one for one in model.modules() if isinstance(one, nn.Embedding)]
+    kept = {id(one.weight) for one in (head, *whole)}
+    for parameter in model.parameters():
+        if parameter.ndim > 1 and id(parameter) not in kept:
+            parameter.data = parameter.data.to(dtype)
     return TrainModel(model, None)
 
 
@@ -231,7 +241,7 @@ def _prepared(
 ) -> PreTrainedModel:
     """Load a model, make it pack, and prove on a few tokens that this changes nothing."""
     model = load_model(path, dtype, device)
-    expected = _plain_logprobs(model)
+    logits = _plain_logits(model)
     use_packed_attention(model)
     _switch_dropout_off(model)
     head: Any = model.get_output_embeddings()
@@ -240,7 +250,7 @@ def _prepared(
             f"model.path: {path} has an output head that is not one plain matrix; choose a model "
             "of another family"
         )
-    _check_equal(model, expected, path)
+    _check_equal(model, logits, path)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -259,16 +269,16 @@ _PROBE = ((1, 5, 9, 2, 7, 3), (4, 8, 6))
 
 
 @torch.no_grad()
-def _plain_logprobs(model: PreTrainedModel) -> Tensor:
-    """Return log-probabilities [tokens, V] as transformers itself computes them."""
+def _plain_logits(model: PreTrainedModel) -> Tensor:
+    """Return logits [tokens, V] as transformers itself computes them."""
     rows = [torch.tensor([ids], device=model.device) for ids in _PROBE]
-    logits = torch.cat([model(row, use_cache=False).logits[0] for row in rows])
-    return logits.float().log_softmax(-1)
+    return torch.cat([model(row, use_cache=False).logits[0] for row in rows])
 
 
 @torch.no_grad()
-def _check_equal(model: PreTrainedModel, expected: Tensor, path: Path) -> None:
+def _check_equal(model: PreTrainedModel, logits: Tensor, path: Path) -> None:
     """Refuse a family whose logits are more than ``hidden @ head.T`` or whose packing leaks."""
+    expected = logits.float().log_softmax(-1)
     ids = torch.tensor([[id_ for row in _PROBE for id_ in row]], device=model.device)
     segments = Segments.of([len(row) for row in _PROBE], model.device)
     hidden = packed_hidden(model.base_model, ids, segments)
@@ -276,7 +286,9 @@ def _check_equal(model: PreTrainedModel, expected: Tensor, path: Path) -> None:
     ones = torch.ones(len(best), device=model.device)
     found, _ = chunked_logprobs(hidden, model.get_output_embeddings().weight, best, ones)
     difference = (found - expected.gather(-1, best[:, None])[:, 0]).abs().max()
-    if not float(difference) <= (1e-3 if hidden.dtype == torch.float32 else 0.1):
+    # transformers rounds logits to bfloat16, and the trainer does not.
+    rounding = 0.1 + 2**-7 * float(logits.abs().max())
+    if not float(difference) <= (1e-3 if logits.dtype == torch.float32 else rounding):
         raise ConfigError(
             f"model.path: the trainer computes other log-probabilities than transformers for the "
             f"{model.config.model_type} in {path} (difference {float(difference):.2g}); choose a "

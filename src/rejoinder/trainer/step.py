@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from rejoinder.config import LossConfig
 from rejoinder.journal.base import PolicyVersion, StepSample, TrainSample
 from rejoinder.trainer.aggregation import token_weights
 from rejoinder.trainer.base import SignalledTurn, StepFigures
-from rejoinder.trainer.hinted import HintRenderer, TeacherPrompts
+from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts
 from rejoinder.types import BASE_VERSION, Fate
 
 MIXED_VERSIONS = "mixed_versions"
@@ -32,7 +32,13 @@ class PreparedStep:
     """Why a sample gives no signal, by the id of the sample."""
     metrics: dict[str, float]
     hint_faults: Counter[str] = field(default_factory=Counter)
-    """Hints that could not be put into their prompts, by reason."""
+    """Hints that could not be put into their prompts, or not be read in them, by reason."""
+
+    def sample_of(self, turn: SignalledTurn) -> str:
+        """Return the id of the sample that a turn of this step, the very object, was made of."""
+        kept = [one for one in self.samples if one.sample_id not in self.without_signal]
+        pairs = zip(kept, self.turns, strict=True)
+        return next(sample.sample_id for sample, one in pairs if one is turn)
 
 
 def prepare_step(
@@ -42,6 +48,7 @@ def prepare_step(
     distances: Mapping[int, int],
     head_version: int,
     hinted: HintRenderer | None = None,
+    refused: Collection[str] = (),
 ) -> PreparedStep:
     """Ask the algorithm for signals and weigh the tokens of the whole step.
 
@@ -54,12 +61,13 @@ def prepare_step(
         distances: training steps from each version to the head; see ``steps_to_head``.
         head_version: whose weights are in training.
         hinted: puts hints into prompts; needed by algorithms that learn from hints.
+        refused: ids of samples whose hints the teacher has refused to read.
     """
     kept: list[tuple[TrainSample, TokenSignal, TeacherPrompts]] = []
     reasons: dict[str, str] = {}
     faults: Counter[str] = Counter()
     for sample, given in zip(samples, algorithm.signals(samples), strict=True):
-        signal, prompts = _with_prompts(sample, given, hinted)
+        signal, prompts = _with_prompts(sample, given, hinted, refused)
         faults.update(prompts.faults)
         reason = _no_signal_because(sample, signal, loss)
         if signal is None and prompts.faults:
@@ -96,14 +104,20 @@ def prepare_step(
 
 
 def _with_prompts(
-    sample: TrainSample, signal: TokenSignal | None, hinted: HintRenderer | None
+    sample: TrainSample,
+    signal: TokenSignal | None,
+    hinted: HintRenderer | None,
+    refused: Collection[str],
 ) -> tuple[TokenSignal | None, TeacherPrompts]:
     """Return a signal with the prompts that its hints make; without any, the verdict alone."""
     if signal is None or not signal.hint_weight:
         return signal, TeacherPrompts()
     if hinted is None:
         raise ValueError("the algorithm learns from hints, and nothing puts them into prompts")
-    prompts = hinted.prompts(sample)
+    if sample.sample_id in refused:
+        prompts = TeacherPrompts(faults=(HintFault.TEACHER_FAILED,) * len(sample.hints))
+    else:
+        prompts = hinted.prompts(sample)
     if prompts.prompts:
         return signal, prompts
     has_another = bool(signal.advantages[signal.mask].any())

@@ -6,9 +6,9 @@ that changes nothing, both say the same.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -21,10 +21,9 @@ from rejoinder.models.logprobs import chunked_logprobs, chunked_top
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import MicroBatch, pack, plan, row_length
 from rejoinder.trainer.distil import Candidates
+from rejoinder.trainer.hint_choice import HintChoice
 from rejoinder.trainer.model import TrainModel
 
-_COMPARED = 4
-"""Most likely tokens that hints are chosen by, where the loss does not name a number itself."""
 _PROBES = (([1, 5, 9], [2, 7, 3]), ([4, 8], [6, 1, 2, 5]))
 """Ids of two short turns; every vocabulary has them."""
 
@@ -34,10 +33,9 @@ class Teacher:
 
     def __init__(self, candidates: Candidates, config: TrainerConfig) -> None:
         self._candidates = candidates
-        self._choice = config.teacher.choice
+        self._choice = HintChoice(candidates, config)
         self._chunk = config.logit_chunk
         self._most_tokens = config.micro_batch_tokens
-        self._seed = config.seed
 
     @torch.no_grad()
     def score(
@@ -61,11 +59,11 @@ class Teacher:
             ids [M, K] and log-probabilities [M, K] fp32. Rows of turns without a hint hold ids of
             the vocabulary and finite values that mean nothing.
         """
-        prompts = [self._drawn(turn) for turn in turns]
+        prompts = [self._choice.drawn(turn) for turn in turns]
         whose, count = self._candidates.whose, self._candidates.count
         likeliest = None
         if whose == "student" or max(map(len, prompts)) > 1:
-            compared = count if whose == "student" else _COMPARED
+            compared = self._choice.compared
             likeliest = self._likeliest(student, student_hidden, batch.temperature, compared)
         hidden = self._hidden(teacher, batch, turns, prompts, likeliest)
         if whose == "teacher":
@@ -110,7 +108,8 @@ class Teacher:
                     whole[where] = hidden
                     continue
                 own = self._likeliest(teacher, hidden, packed.temperature, likeliest.shape[1])
-                fits = self._overlap(own, likeliest[where], rows)
+                counts = [int(turn.signal.mask.sum()) for turn in rows]
+                fits = self._choice.fits(own, likeliest[where], counts)
                 better = fits > best[where]
                 best[where[better]] = fits[better]
                 whole[where[better]] = hidden[better]
@@ -123,50 +122,50 @@ class Teacher:
         groups = plan([row_length(hinted[index]) for index in indices], self._most_tokens)
         return [[indices[place] for place in group] for group in groups]
 
-    def _drawn(self, turn: SignalledTurn) -> Sequence[list[int]]:
-        """Leave the prompts that have to be compared; the first is that of the longest hint.
-
-        A random one follows from the seed and the turn alone, whatever it is packed with.
-        """
-        prompts = turn.teacher_prompts
-        if len(prompts) < 2 or self._choice in ("overlap", "token_overlap"):
-            return prompts
-        if self._choice == "longest":
-            return prompts[:1]
-        ids = np.array([self._seed, *turn.prompt_ids, *turn.answer_ids], dtype=np.int64)
-        return [prompts[zlib.crc32(ids.tobytes()) % len(prompts)]]
-
-    def _overlap(self, own: Tensor, likeliest: Tensor, turns: Sequence[SignalledTurn]) -> Tensor:
-        """Return, for each position, how many likely tokens teacher and student share there.
-
-        For a choice by whole turns, every position has its turn's sum.
-        """
-        shared = (own[:, :, None] == likeliest[:, None, :]).any(-1).sum(-1)
-        if self._choice == "token_overlap":
-            return shared
-        counts = [int(turn.signal.mask.sum()) for turn in turns]
-        return torch.cat([part.sum().expand(len(part)) for part in torch.split(shared, counts)])
-
     def _likeliest(
         self, model: TrainModel, hidden: Tensor, temperature: Tensor, count: int
     ) -> Tensor:
         return chunked_top(hidden, model.head, temperature, count, self._chunk)
 
 
-@torch.no_grad()
-def self_test(teacher: Teacher, model: TrainModel, tolerance: float) -> None:
-    """Prove that with the same weights and an empty hint teacher and student say the same (rule 8).
+Score: TypeAlias = Callable[
+    [TrainModel, Tensor, MicroBatch, Sequence[SignalledTurn]], tuple[Tensor, Tensor]
+]
+"""``Teacher.score`` of some weights."""
 
-    Raises:
-        ConfigError: they differ at some token by more than ``tolerance``.
+
+@torch.no_grad()
+def largest_difference(score: Score, model: TrainModel) -> float:
+    """Return the largest |l_T - l| where teacher and student should say the same (rule 8).
+
+    Args:
+        score: of a teacher with the weights of ``model``.
+        model: the student.
     """
     turns = [_probe(prompt, answer) for prompt, answer in _PROBES]
     batch = pack(turns, model.device)
     with model.evaluating():
         hidden = model.hidden(batch)
-        ids, told = teacher.score(model, model, hidden, batch, turns)
+        ids, told = score(model, hidden, batch, turns)
         own, _ = chunked_logprobs(hidden, model.head, ids, batch.temperature)
-    difference = float((told - own).abs().max())
+    return float((told - own).abs().max())
+
+
+def self_test(score: Score, model: TrainModel, tolerance: float) -> None:
+    """Prove that with the same weights and an empty hint teacher and student say the same (rule 8).
+
+    Raises:
+        ConfigError: they differ at some token by more than ``tolerance``.
+    """
+    refuse_difference(largest_difference(score, model), tolerance)
+
+
+def refuse_difference(difference: float, tolerance: float) -> None:
+    """Raise where teacher and student differ by more than ``tolerance``, or by no number.
+
+    Raises:
+        ConfigError: as said.
+    """
     if not difference <= tolerance:
         raise ConfigError(
             f"model.path: teacher and student differ by {difference:.2g} with the same weights and "

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,11 +18,14 @@ from rejoinder.errors import ConfigError
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.loading import pick_device, pick_dtype
 from rejoinder.models.logprobs import chunked_logprobs
+from rejoinder.models.tokenizer import tokenizer_hash
 from rejoinder.trainer import batching
 from rejoinder.trainer.average import WeightAverage
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
-from rejoinder.trainer.distil import candidates
+from rejoinder.trainer.distil import TeachingLoss
+from rejoinder.trainer.engine_calls import EngineCaller
+from rejoinder.trainer.engine_teacher import EngineTeacher
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, LossInputs, LossMetrics
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
@@ -32,6 +36,10 @@ from rejoinder.types import WeightsKind
 _CHECKPOINT = "training.safetensors"
 _FP32_DIFFERENCE, _BF16_DIFFERENCE = 1e-4, 0.1
 """How far teacher and student may differ at a token where nothing differs but the packing."""
+_ENGINE_FP32, _ENGINE_BF16 = 1e-3, 0.5
+"""The same where an engine computes the one and the trainer the other: other kernels, in another
+order; in bfloat16 a logit near 20 is rounded by up to 0.06 on each side, at each of some hundred
+tokens that may be compared."""
 
 
 class TorchBackend:
@@ -41,8 +49,17 @@ class TorchBackend:
     its only pass: the anchor l_old is the pass's own value, detached, and costs nothing.
     """
 
-    def __init__(self, config: Config, loss: str, *, needs_teacher: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        loss: str,
+        *,
+        needs_teacher: bool = False,
+        engine: EngineCaller | None = None,
+    ) -> None:
         """Choose device and loss; nothing is loaded yet.
+
+        ``engine`` is the teacher's, with ``trainer.teacher.weights = "engine"``.
 
         Raises:
             ConfigError: the loss is unknown, or compares with no teacher where one is needed, or
@@ -50,12 +67,13 @@ class TorchBackend:
         """
         self._config = config.trainer
         self._loss = find_loss(loss, self._config.algorithm)
-        self._teacher = self._find_teacher(loss)
+        self._policy = config.model.policy
+        self._teacher = self._find_teacher(engine)
         if needs_teacher and self._teacher is None:
             raise ConfigError(
                 f"trainer.algorithm: {self._config.algorithm!r} learns from hints, and its loss "
-                f"{loss!r} compares with no teacher; those that do are "
-                f"{', '.join(sorted(DISTILLING))}"
+                f"{loss!r} compares with no teacher; built-in ones that do are "
+                f"{', '.join(sorted(DISTILLING))}, and one of your own is a TeachingLoss"
             )
         self._base = resolve_model(config.model.path)
         self._device = pick_device(config.model)
@@ -80,6 +98,8 @@ class TorchBackend:
 
     def load(self, weights: Path | None, checkpoint: Path | None) -> None:
         """See ``TrainerBackend.load``."""
+        if isinstance(self._teacher, EngineTeacher):
+            self._teacher.check(tokenizer_hash(self._base))  # may be away: load nothing in vain
         self._model = self._optimizer = self._average = None  # free them before loading
         model = self._load_model(weights)
         optimizer = Optimizer(model.parameters, self._config)
@@ -89,19 +109,38 @@ class TorchBackend:
             _load_checkpoint(checkpoint / _CHECKPOINT, model, optimizer, average, self._device)
         if self._needs_start_weights() and self._config.lora is None:
             self._reference = self._reference or load_frozen(self._base, self._dtype, self._device)
-        if self._teacher is not None:
-            with self._autocast():
-                tolerance = _FP32_DIFFERENCE if self.is_full_precision else _BF16_DIFFERENCE
-                self_test(self._teacher, model, tolerance)
+        self._test_teacher(model, is_start=weights is None)
         self._model, self._optimizer, self._average = model, optimizer, average
         self._totals = _Totals()
 
-    def _find_teacher(self, loss: str) -> Teacher | None:
-        config = self._config
-        if loss not in DISTILLING:
+    def _find_teacher(self, engine: EngineCaller | None) -> Teacher | EngineTeacher | None:
+        if not isinstance(self._loss, TeachingLoss):
             return None
-        compared = candidates(config.loss.distil)
-        return Teacher(compared, config)
+        compared = self._loss.candidates(self._config.loss)
+        if self._config.teacher.weights != "engine":
+            return Teacher(compared, self._config)
+        if engine is None:
+            raise ConfigError("trainer.teacher.weights = 'engine' needs an engine to ask")
+        return EngineTeacher(compared, self._config, engine, self._policy)
+
+    def _test_teacher(self, model: TrainModel, *, is_start: bool) -> None:
+        """Prove what can be proved of the teacher before anything is learnt from it (rule 8)."""
+        teacher = self._teacher
+        if isinstance(teacher, Teacher):
+            # Later the teacher's weights are others; the way of computing is still proved.
+            taught_by = self._teaching(model) if is_start else contextlib.nullcontext(model)
+            with self._autocast(), taught_by as weights:
+                tolerance = _FP32_DIFFERENCE if self.is_full_precision else _BF16_DIFFERENCE
+                self_test(partial(teacher.score, weights), model, tolerance)
+        elif teacher is not None:
+            has_start = self._reference is not None or self._config.lora is not None
+            start = self._start_weights(model) if has_start else contextlib.nullcontext(model)
+            with self._autocast(), start as weights:
+                teacher.self_test(
+                    weights,
+                    is_start=is_start or has_start,
+                    tolerance=_ENGINE_FP32 if self.is_full_precision else _ENGINE_BF16,
+                )
 
     def accumulate(self, turns: Sequence[SignalledTurn]) -> Iterator[float]:
         """See ``TrainerBackend.accumulate``."""
@@ -236,6 +275,8 @@ class TorchBackend:
         """Return tokens to compare [M, K] and what the teacher says of them, where one is asked."""
         if self._teacher is None or not any(turn.teacher_prompts for turn in turns):
             return None, None
+        if isinstance(self._teacher, EngineTeacher):
+            return self._teacher.score(model, hidden, batch, turns)
         with self._teaching(model) as teacher:
             return self._teacher.score(teacher, model, hidden, batch, turns)
 

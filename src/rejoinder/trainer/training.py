@@ -23,7 +23,7 @@ from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal.base import TrainJournal, TrainSample, WatchJournal
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.policy.registry import PolicyRegistry, RegistryJournal
-from rejoinder.trainer.base import StepFigures, TrainerBackend
+from rejoinder.trainer.base import StepFigures, TeacherAway, TeacherFailed, TrainerBackend
 from rejoinder.trainer.evaluation import Evaluator
 from rejoinder.trainer.heartbeat import ROLE, Heartbeat
 from rejoinder.trainer.hinted import HintRenderer
@@ -43,6 +43,8 @@ from rejoinder.types import BASE_VERSION
 
 log = structlog.get_logger(__name__)
 
+TEACHER_WAIT_S = 3.0
+"""Between two attempts at a teacher that does not answer."""
 FP32_ALARM = 1e-3
 BF16_ALARM = 5e-2
 """Mean |engine - trainer| log-probability above which rule 8 counts as broken: fp32 keeps 1e-4,
@@ -119,7 +121,12 @@ class TrainingLoop:
     def _train(self, lease: Lease, stop: threading.Event) -> None:
         """Train under a lease until told to stop, loading anew whenever the registry moved."""
         while not stop.is_set():
-            run = self._load(lease)
+            try:
+                run = self._load(lease)
+            except TeacherAway as error:
+                self._wait_for_teacher(error, stop)
+                lease.check()
+                continue
             try:
                 while run.is_current and not stop.is_set():
                     self._work(run, stop)
@@ -173,16 +180,8 @@ class TrainingLoop:
     def _step(self, run: Run, samples: list[TrainSample], stop: threading.Event) -> None:
         """Take one step with these samples, unless something forbids it on the way."""
         started_at = time.time()
-        distances = steps_to_head(self._registry.versions(), run.head.version)
-        prepared = prepare_step(
-            samples,
-            self._algorithm,
-            self._config.loss,
-            distances,
-            run.head.version,
-            self._around.hinted,
-        )
-        if not self._accumulate(run, prepared, stop) or not self._may_apply(run, samples):
+        prepared = self._gradient(run, samples, stop)
+        if prepared is None or not self._may_apply(run, samples):
             self._backend.discard()
             return
         figures = self._apply(run, prepared)
@@ -199,6 +198,41 @@ class TrainingLoop:
             run.lineage, self._config.keep_versions, self._config.keep_checkpoints
         )
         self._tell(run, prepared, figures, metrics)
+
+    def _gradient(
+        self, run: Run, samples: list[TrainSample], stop: threading.Event
+    ) -> PreparedStep | None:
+        """Prepare a step and compute its gradient, without the hints that the teacher refuses.
+
+        None if told to stop on the way, or if the teacher does not answer: nothing is lost.
+        """
+        distances = steps_to_head(self._registry.versions(), run.head.version)
+        refused: set[str] = set()
+        while True:
+            prepared = prepare_step(
+                samples,
+                self._algorithm,
+                self._config.loss,
+                distances,
+                run.head.version,
+                self._around.hinted,
+                refused,
+            )
+            try:
+                return prepared if self._accumulate(run, prepared, stop) else None
+            except TeacherAway as error:
+                self._journal.count(ROLE, "abandoned_steps", "teacher_away")
+                self._wait_for_teacher(error, stop)
+                return None
+            except TeacherFailed as error:
+                log.warning("hints dropped", turns=len(error.turns), reason=str(error))
+                refused |= {prepared.sample_of(turn) for turn in error.turns}
+
+    def _wait_for_teacher(self, error: TeacherAway, stop: threading.Event) -> None:
+        """Say who is waited for, and wait a little; a step never goes on without its teacher."""
+        self._around.heartbeat.update("waiting", message=str(error), progress=None)
+        self._around.heartbeat.note_error(str(error))
+        stop.wait(TEACHER_WAIT_S)
 
     def _take(self, run: Run) -> list[TrainSample]:
         config = self._config

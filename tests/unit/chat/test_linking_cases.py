@@ -62,6 +62,7 @@ class Case:
     named: str | None = None
     trace: bytes | None = None
     retried: bool = False
+    continues: int | None = None
     repeats: tuple[int, ...] = ()
     repeat_by: str = "not_repeated"
     ambiguous: tuple[int, ...] = field(default=())
@@ -160,6 +161,19 @@ CASES = (
         (*GO, oc.called("z", content=" Second."), oc.result("z", "done")),
         parent=1, by="last_answer_in_words",
         next_state=("tool: done",),
+    ),
+    Case(
+        "two equal answers, one of them named by the id of its response",
+        (Turn(ASK, A, "s1"), Turn(ASK, A, "s2")),
+        (*ASK, A, user("b")),
+        parent=1, by="last_answer_by_id", session="s2", continues=1,
+        next_state=("user: b",),
+    ),
+    Case(
+        "an id names an answer that the history does not end with",
+        (Turn(ASK, A, "s1"), Turn(ASK, A, "s2"), Turn(GO, A, "s3")),
+        (*ASK, A, user("b")),
+        parent=None, by="several_answers", session=None, continues=2, ambiguous=(0, 1),
     ),
     Case(
         "two answers with one tool call, sent back without the text beside it",
@@ -349,7 +363,8 @@ def linked(case: Case) -> LinkDecision:
     """What the rules make of a case."""
     matches, same, request = recorded(case)
     named = None if case.named is None else NamedSession(case.named, f"named:{case.named}")
-    facts = Facts(request, named, matches, same, case.trace, now=1.0)
+    continues = None if case.continues is None else str(case.continues)
+    facts = Facts(request, named, matches, same, case.trace, continues, now=1.0)
     answers = {id_: normalise([case.before[int(id_)].answer])[0] for id_ in facts.unread}
     return decide(replace(facts, answers=answers))
 

@@ -48,6 +48,14 @@ def lines(said: str) -> list[str]:
     return [" ".join(line.split()) for line in said.splitlines()]
 
 
+def test_a_hint_is_shown_with_who_drew_it(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Too long")
+    story.judge(-1, hints=["Be brief."])
+    _, said = run(turn.turn_id)
+    assert "hint Be brief. (llm, hints-llm-0123, some model)" in lines(said)
+
+
 def test_the_rules_that_decided_are_named_with_what_they_looked_at(story: Story) -> None:
     turn = story.answer(link=LINK, external_session="[bold]x")
     code, said = run(turn.turn_id)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rejoinder.config import GatewayConfig, SessionRule
-from rejoinder.gateway.body import ChatBody
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import read_identity
+from rejoinder.gateway.request import TurnRequest
 from rejoinder.types import Message, ToolCall, TurnType
 
 
@@ -15,7 +15,7 @@ def identity(
     headers: dict[str, str] | None = None, messages: tuple[Message, ...] = (), **fields: object
 ):
     raw = {name.encode(): value.encode("latin-1") for name, value in (headers or {}).items()}
-    return read_identity(raw, ChatBody(messages=[], **fields), messages, GatewayConfig())
+    return read_identity(raw, TurnRequest(messages=messages, **fields), GatewayConfig())
 
 
 def test_a_request_that_says_nothing_is_a_main_turn_of_a_derived_session():
@@ -57,7 +57,7 @@ def openclaw(session: str) -> Message:
 def ruled(*rules: dict, messages: tuple[Message, ...] = (), **body: object):
     config = GatewayConfig(session_rules=tuple(SessionRule(**rule) for rule in rules))
     headers = {b"x-conversation-id": b"conv 7"}
-    return read_identity(headers, ChatBody(messages=[], **body), messages, config)
+    return read_identity(headers, TurnRequest(messages=tuple(messages), **body), config)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rejoinder.config import SessionRule, load_config
-from rejoinder.gateway.body import ChatBody
+from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.session_rules import find_session
 from rejoinder.types import Message
 
@@ -30,7 +30,10 @@ def rules(tmp_path: Path) -> dict[str, SessionRule]:
 def test_each_rule_of_the_how_to_finds_its_id(
     rules: dict[str, SessionRule], name: str, id_: str
 ) -> None:
-    body = ChatBody(messages=[], prompt_cache_key="k 1", metadata={"user_id": "x_session_u-1"})
+    request = TurnRequest(
+        messages=(Message("system", "Be kind.\nConversation: c-1\n"), Message("user", "Hi")),
+        prompt_cache_key="k 1",
+        metadata={"user_id": "x_session_u-1"},
+    )
     headers = {b"x-conversation-id": b"h-1"}
-    messages = [Message("system", "Be kind.\nConversation: c-1\n"), Message("user", "Hi")]
-    assert find_session([rules[name]], headers, body, messages) == (id_, name)
+    assert find_session([rules[name]], headers, request) == (id_, name)

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from journal_story import SCOPE, Story, opening
+from journal_story import MAKER, SCOPE, Story, opening
 
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, TurnType
 
 LINK = {"parent": {"rule": "first_request", "why": "no earlier answer"}, "named_by": "URL"}
+
+
+ADDED = {
+    "0003": ["turns.trace", "prompts.link"],
+    "0004": ["responses"],
+    "0005": ["hints.fingerprint", "hints.kind", "hints.model", "hints.prompt"],
+    "0006": ["prompts.options_digest"],
+}
+"""Tables and columns that each revision added."""
+
+
+def go_back(directory: Path, revision: str) -> None:
+    """Make the journal what it was at an earlier revision."""
+    with sqlite3.connect(directory / "journal.db") as old:
+        for added in (one for later in ADDED if later > revision for one in ADDED[later]):
+            table, _, column = added.partition(".")
+            old.execute(
+                f"ALTER TABLE {table} DROP COLUMN {column}" if column else f"DROP TABLE {table}"
+            )
+        old.execute("UPDATE alembic_version SET version_num = ?", [revision])
 
 
 def test_a_turn_is_explained_by_its_id_and_by_its_completions(story: Story) -> None:
@@ -54,6 +75,25 @@ def test_a_request_that_was_asked_again_names_what_replaced_it(story: Story) -> 
     assert entry["fate"] == Fate.SUPERSEDED
 
 
+def test_a_hint_is_explained_with_who_drew_it(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Wrong, and too long")
+    assert story.judge(-1, hints=["Be brief."])
+    (entry,) = story.journal.explain_turn(turn.turn_id)
+    assert entry["hints"] == [{"text": "Be brief.", "hinted_by": asdict(MAKER)}]
+
+
+def test_hints_of_before_their_makers_were_kept_still_teach(url: str, tmp_path: Path) -> None:
+    with SqlJournal(url) as journal:
+        turn = Story(journal).sample(-1, hints=["Be brief."])
+    go_back(tmp_path, "0003")
+    with SqlJournal(url) as journal:
+        (sample,) = Story(journal).take()
+        assert sample.hints == ("Be brief.",)
+        (entry,) = journal.explain_turn(turn.turn_id)
+        assert entry["hints"] == [{"text": "Be brief.", "hinted_by": dict.fromkeys(asdict(MAKER))}]
+
+
 def test_an_unknown_id_explains_nothing(story: Story) -> None:
     story.answer()
     assert story.journal.explain_turn("chatcmpl-unknown") == []
@@ -64,10 +104,7 @@ def test_turns_of_before_the_explanation_was_kept_stay_and_link_on(
 ) -> None:
     with SqlJournal(url) as journal:
         turn = Story(journal).answer(finish={"answer_chain": b"known"})
-    with sqlite3.connect(tmp_path / "journal.db") as old:  # back to the revision before
-        old.execute("ALTER TABLE turns DROP COLUMN trace")
-        old.execute("ALTER TABLE prompts DROP COLUMN link")
-        old.execute("UPDATE alembic_version SET version_num = '0002'")
+    go_back(tmp_path, "0002")
     with SqlJournal(url) as journal:
         (match,) = journal.find_chains(SCOPE, [b"known"])
         assert match.trace is None

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from journal_story import SCOPE, Story, opening, user
+from journal_story import MAKER, SCOPE, Story, opening, user
 
 from rejoinder.types import Fate, Message, Scope, TurnType
 
@@ -33,6 +33,9 @@ def test_a_turn_is_exported_with_all_that_became_of_it(story: Story) -> None:
     (verdict,) = record["verdicts"]
     assert (verdict["score"], verdict["votes"][0]["reason"]) == (-1, "because")
     assert record["sample"]["hints"] == ["Count again."]
+    (maker,) = record["sample"]["hinted_by"]
+    assert (maker["kind"], maker["model"]) == ("llm", "some model")
+    assert maker["fingerprint"] == MAKER.fingerprint
     assert record["sample"]["consumed_by"] == [1]
     assert record["feedback"][0]["outcome"] == Fate.LATE_FEEDBACK
     assert step["untrained"] == {}

@@ -14,12 +14,14 @@ from rejoinder.algorithms import build_algorithm
 from rejoinder.config import (
     Config,
     ExtractiveHintsConfig,
+    JudgeHintsConfig,
     LlmHintsConfig,
     LlmJudgeConfig,
     TrainerConfig,
 )
 from rejoinder.errors import ConfigError
 from rejoinder.judge import role
+from rejoinder.judge.one_pass import OnePassJudge
 
 ELSEWHERE = LlmJudgeConfig(
     base_url="https://judge.example/v1", model="m", allow_external=True, votes=5, timeout_s=10
@@ -71,6 +73,15 @@ def test_a_judge_that_cannot_work_stops_only_those_who_would_ask_it(loop_of) -> 
     assert loop_of(config_of("opd", judge=broken)).judge is None
     with pytest.raises(ConfigError, match="allow_external"):
         loop_of(config_of("combine", judge=broken))
+
+
+def test_hints_of_the_judge_s_own_votes_make_one_judge_that_is_both(
+    loop_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OnePassJudge, "check", lambda _judge: asyncio.sleep(0))
+    loop = loop_of(config_of("combine", judge=LlmJudgeConfig(), hints=JudgeHintsConfig()))
+    assert isinstance(loop.judge, OnePassJudge)
+    assert loop.hints is loop.judge
 
 
 @pytest.mark.parametrize(("algorithm", "seconds"), [("combine", 50.0), ("opd", 10.0)])

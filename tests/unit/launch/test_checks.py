@@ -13,6 +13,7 @@ from rejoinder.config import (
     ExtractiveHintsConfig,
     GatewayConfig,
     JournalConfig,
+    JudgeHintsConfig,
     LlmHintsConfig,
     LlmJudgeConfig,
     LoraConfig,
@@ -35,6 +36,16 @@ BAD = {
     "hints for nobody to learn from": (
         Config(hints=ExtractiveHintsConfig()),
         "hints.kind = 'extractive' has no effect with trainer.algorithm = 'binary'",
+    ),
+    "hints of a judge that writes none": (
+        Config(trainer=TrainerConfig(algorithm="combine"), hints=JudgeHintsConfig()),
+        "which needs judge.kind = 'llm'",
+    ),
+    "hints of a judge that is not asked": (
+        Config(
+            trainer=TrainerConfig(algorithm="opd"), judge=LlmJudgeConfig(), hints=JudgeHintsConfig()
+        ),
+        "an algorithm that learns from verdicts too",
     ),
     "one port twice": (
         Config(gateway=GatewayConfig(port=9000), engine=TorchEngineConfig(port=9000)),

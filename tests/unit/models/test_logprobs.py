@@ -116,13 +116,41 @@ def test_no_tokens_give_empty_results_and_zero_gradients() -> None:
     assert not weight.any()
 
 
-def test_half_precision_inputs_are_normalised_in_fp32() -> None:
+@pytest.mark.parametrize("head", [torch.bfloat16, torch.float32], ids=["bf16 head", "fp32 head"])
+def test_logits_of_half_precision_inputs_are_not_rounded(head: torch.dtype) -> None:
+    """Regression: logits in bfloat16 made a frozen teacher differ from its own weights by 0.03."""
     case = Case(6, dtype=torch.bfloat16)
-    logprobs, _ = chunked_logprobs(case.hidden, case.weight, case.targets, case.temperature, 2)
-    assert logprobs.dtype == torch.float32
-    logits = (case.hidden @ case.weight.T).float() / case.temperature[:, None]
-    expected = logits.log_softmax(-1).gather(-1, case.targets[:, None])[:, 0]
-    torch.testing.assert_close(logprobs, expected)
+    weight = case.weight.to(head)
+    found, entropy = chunked_logprobs(case.hidden, weight, case.targets, case.temperature, 2)
+    assert found.dtype == torch.float32
+    expected, spread = case.plain(case.hidden.double(), weight.double())
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy.double(), spread, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_products_of_bfloat16_are_added_up_in_fp32_without_a_copy_of_the_head() -> None:
+    case = Case(6, dtype=torch.bfloat16)
+    found, _ = chunked_logprobs(
+        case.hidden.cuda(), case.weight.cuda(), case.targets.cuda(), case.temperature.cuda(), 2
+    )
+    expected, _ = case.plain(case.hidden.double(), case.weight.double())
+    torch.testing.assert_close(found.double().cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_gradients_of_half_precision_inputs_have_their_format_and_direction() -> None:
+    case = Case(6, dtype=torch.bfloat16)
+    hidden = case.hidden.clone().requires_grad_()
+    logprobs, _ = chunked_logprobs(hidden, case.weight, case.targets, case.temperature, 2)
+    (case.by_logprob * logprobs).sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad.dtype == torch.bfloat16
+    exact = case.hidden.double().requires_grad_()
+    expected, _ = case.plain(exact, case.weight.double())
+    (case.by_logprob.double() * expected).sum().backward()
+    assert exact.grad is not None
+    torch.testing.assert_close(hidden.grad.double(), exact.grad, atol=0.05, rtol=0.05)
 
 
 def test_never_more_than_one_chunk_of_logits_exists(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rejoinder.config import LossConfig, TrainerConfig
+from rejoinder.config import LossConfig, TeacherConfig, TrainerConfig
 from rejoinder.errors import ConfigError
-from rejoinder.trainer.checks import check_training, training_faults
+from rejoinder.trainer.checks import check_training, external_teachers, training_faults
 
 BAD: dict[str, dict[str, Any]] = {
     "icepop_low": {"loss": {"icepop_low": 2.0, "icepop_high": 0.5}},
@@ -49,6 +49,30 @@ def test_all_faults_are_told_at_once() -> None:
 )
 def test_losses_that_can_work_are_not_refused(loss: dict[str, Any]) -> None:
     check_training(TrainerConfig(loss=LossConfig(**loss)))
+
+
+@pytest.mark.parametrize(
+    ("teacher", "named"),
+    [
+        ({"engine": {"version": 3}}, "trainer.teacher.engine has no effect"),
+        ({"weights": "engine", "engine": {"url": "127.0.0.1:9"}}, "not of the form"),
+        ({"weights": "engine", "engine": {"url": "http://gpu.example:9"}}, "allow_external = true"),
+    ],
+)
+def test_a_teacher_s_engine_that_cannot_work_is_refused(
+    teacher: dict[str, Any], named: str
+) -> None:
+    (fault,) = training_faults(TrainerConfig.model_validate({"teacher": teacher}))
+    assert named in fault
+
+
+def test_a_teacher_off_this_machine_is_named() -> None:
+    config = TeacherConfig.model_validate(
+        {"weights": "engine", "engine": {"url": "http://gpu.example:9", "allow_external": True}}
+    )
+    assert not list(training_faults(TrainerConfig(teacher=config)))
+    assert external_teachers(config) == ["gpu.example"]
+    assert external_teachers(TeacherConfig(weights="engine")) == []
 
 
 def test_checking_needs_no_pytorch() -> None:

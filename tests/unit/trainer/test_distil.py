@@ -203,7 +203,7 @@ def test_tokens_that_have_nearly_everything_leave_a_finite_rest() -> None:
 def test_each_kind_names_the_tokens_it_compares(
     config: DistilConfig, whose: str, count: int
 ) -> None:
-    found = candidates(config)
+    found = candidates(LossConfig(distil=config))
     assert (found.whose, found.count) == (whose, count)
 
 
@@ -228,7 +228,7 @@ def test_only_forward_kl_raises_what_the_student_finds_unlikely(
     told[0, end] = 0.97
     leaf = logits.clone().requires_grad_()
     student, teacher = leaf.log_softmax(-1), told.log()
-    whose, count = candidates(distil).whose, TOKENS
+    whose, count = candidates(LossConfig(distil=distil)).whose, TOKENS
     likeliest = (teacher if whose == "teacher" else student).topk(count).indices
     own = student.gather(-1, likeliest)
     one = torch.ones(1, dtype=torch.float64)

@@ -28,7 +28,7 @@ class Characters:
         if not any(message.role == "user" for message in messages):
             raise InvalidRequest("no user message")
         text = "".join(f"<{message.role}>{message.content}" for message in messages)
-        return _Prompt([ord(char) for char in json.dumps(tools) + text])
+        return _Prompt([ord(char) for char in json.dumps(tools) + json.dumps(options) + text])
 
 
 class _Prompt:
@@ -66,12 +66,21 @@ def prompts(one: TrainSample, context: int = 4096) -> TeacherPrompts:
     return HintRenderer(Characters(), context).prompts(one)  # type: ignore[arg-type]
 
 
-def test_a_hint_is_quoted_at_the_end_of_what_the_user_wrote() -> None:
+def test_the_client_s_arguments_of_the_template_are_in_the_teacher_s_prompt_too() -> None:
+    options = {"enable_thinking": False}
+    ids = Characters().render(QUESTION, TOOLS, options).ids()
+    thoughtless = replace(sample(), prompt_ids=ids, options=json.dumps(options))
+    (prompt,) = prompts(thoughtless).prompts
+    assert json.dumps(options) in text_of(prompt)
+    assert HINT in text_of(prompt)
+    assert prompts(replace(thoughtless, options=None)).faults == (HintFault.PROMPT_DIFFERS,)
+
+
+def test_a_hint_stands_at_the_end_of_what_the_user_wrote() -> None:
     *before, last = with_hint(QUESTION, HINT)
     assert before == [QUESTION[0]]
     assert last.role == "user"
-    assert last.content.startswith("Why is the sky blue?\n\n")
-    assert last.content.endswith(f'"{HINT}"')
+    assert last.content == f"Why is the sky blue?\n\n{HINT}"
 
 
 def test_after_tool_results_it_stands_in_a_message_of_its_own() -> None:
@@ -80,12 +89,6 @@ def test_after_tool_results_it_stands_in_a_message_of_its_own() -> None:
     assert found[:-1] == talk
     assert found[-1].role == "user"
     assert HINT in found[-1].content
-
-
-def test_a_hint_cannot_end_its_quotation() -> None:
-    quoted = with_hint(QUESTION, 'no "lists". Also: score 1')[-1].content
-    assert quoted.count('"') == 2
-    assert quoted.endswith('"')
 
 
 def test_the_teacher_reads_the_student_s_prompt_with_one_message_changed() -> None:
@@ -118,7 +121,7 @@ def test_of_a_hint_that_is_too_long_whole_sentences_are_left() -> None:
     room = len(prompts(sample(hints=(long,))).prompts[0]) + 3 - 10
     found = prompts(sample(hints=(long,)), room)
     assert found.shortened == 1
-    assert text_of(found.prompts[0]).endswith('"Answer in one short sentence."')
+    assert text_of(found.prompts[0]).endswith("Answer in one short sentence.")
     assert len(found.prompts[0]) + 3 <= room
 
 

@@ -161,6 +161,27 @@ def test_a_hint_that_does_not_fit_and_no_verdict_say_why_nothing_is_learnt() -> 
     assert step.without_signal == {"s3": "no_room"}
 
 
+def test_hints_that_the_teacher_refused_are_dropped_with_their_own_reason() -> None:
+    samples = [sample(3, -1.0, hints=("short",)), sample(4, None, hints=("short",)), sample(2)]
+    algorithm = build_algorithm(TrainerConfig(algorithm="combine"))
+    step = prepare_step(
+        samples,
+        algorithm,
+        LossConfig(),
+        {5: 0},
+        5,
+        Prompts(),
+        {"s3", "s4"},  # type: ignore[arg-type]
+    )
+    scored, plain = step.turns
+    assert scored.signal.hint_weight == 0.0
+    assert step.without_signal == {"s4": "teacher_failed"}
+    assert step.hint_faults == {"teacher_failed": 2}
+    # The dropped ones are not in the denominator: two turns are left.
+    assert (scored.weight, plain.weight) == (pytest.approx(1 / 6), pytest.approx(1 / 4))
+    assert [step.sample_of(turn) for turn in step.turns] == ["s3", "s2"]
+
+
 def version(number: int, parent: int | None) -> PolicyVersion:
     return PolicyVersion(
         policy="default",

@@ -15,8 +15,9 @@ from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import Config
 from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version
-from rejoinder.trainer import teacher
+from rejoinder.trainer import teacher, torch_backend
 from rejoinder.trainer.base import SignalledTurn
+from rejoinder.trainer.model import load_frozen
 from rejoinder.trainer.torch_backend import TorchBackend
 
 from .test_torch_backend import gradients, take_step
@@ -143,6 +144,44 @@ def test_teacher_and_student_agree_at_each_token_when_nothing_differs(
     gaps = seen_gaps(backend, [hinted(turn, 5, ((),)) for turn in turns])
     assert max(map(float, gaps)) < 1e-4
     assert len(gaps) == sum(len(turn["answer"]) for turn in turns)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_bfloat16_a_frozen_teacher_says_what_the_same_weights_say_in_training(
+    make_config: Make, turns: list[dict[str, Any]], kind: str
+) -> None:
+    """Regression: it was rounded to bfloat16 between its layers and at its head, by 0.05."""
+    config = make_config(loss={"distil": {"kind": kind}}, micro_batch_tokens=10**4)
+    half = config.model.model_copy(update={"dtype": "bfloat16"})
+    backend = start(config.model_copy(update={"model": half}))
+    gaps = seen_gaps(backend, [hinted(turn, 5, ((),)) for turn in turns])
+    assert max(map(float, gaps)) < 1e-5
+
+
+def test_a_frozen_model_is_held_in_bfloat16_but_for_what_autocast_leaves_whole(
+    model_path: Path,
+) -> None:
+    model = load_frozen(model_path, torch.bfloat16, torch.device("cpu"))._model
+    formats = {name: weight.dtype for name, weight in model.named_parameters()}
+    whole = {name for name, dtype in formats.items() if dtype is torch.float32}
+    assert {name for name in formats if "proj" in name}.isdisjoint(whole)
+    assert {"model.embed_tokens.weight", "model.norm.weight"} <= whole
+
+
+def test_a_start_teacher_that_differs_from_the_weights_in_training_is_refused(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = torch_backend.load_frozen
+
+    def off(*args: Any) -> Any:
+        frozen = plain(*args)
+        with torch.no_grad():
+            frozen.head.mul_(1.01)
+        return frozen
+
+    monkeypatch.setattr(torch_backend, "load_frozen", off)
+    with pytest.raises(ConfigError, match="teacher and student differ"):
+        start(make_config())
 
 
 def test_a_model_whose_teacher_says_something_else_is_refused(
@@ -340,3 +379,57 @@ def test_figures_say_how_much_was_hinted(make_config: Make, turns: list[dict[str
     metrics = take_step(start(make_config()), step).metrics
     assert metrics["hinted_fraction"] == pytest.approx(0.5)
     assert 0 <= metrics["distil_clip_fraction"] <= 0.5
+
+
+OUTSIDE = '''
+from rejoinder.trainer.distil import Candidates, TeachingLoss
+from rejoinder.trainer.losses import LossMetrics
+
+
+def squared(inputs, config):
+    """The squared distance of log-probabilities over the teacher's three likeliest tokens."""
+    hinted = inputs.hinted
+    terms = (hinted.student - hinted.teacher).square().sum(-1)
+    loss = (terms * hinted.weights * inputs.weights).sum()
+    return loss, LossMetrics({"loss": loss.detach()})
+
+
+nearness = TeachingLoss(squared, lambda config: Candidates("teacher", 3))
+'''
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package as pip would: a module beside its metadata with an entry point."""
+    (tmp_path / "rejoinder_near.py").write_text(OUTSIDE)
+    info = tmp_path / "rejoinder_near-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rejoinder-near\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rejoinder.losses]\nnearness = rejoinder_near:nearness\nplain = rejoinder_near:squared\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_loss_of_another_package_gets_a_teacher_for_the_tokens_it_names(
+    make_config: Make, turns: list[dict[str, Any]], model_path: Path
+) -> None:
+    backend = TorchBackend(make_config(), "nearness", needs_teacher=True)
+    backend.load(None, None)
+    found = gradients(backend, [hinted(turns[0], 2), signalled(turns[1], 2)])
+    model, informed = load_plain(model_path), load_plain(model_path)
+    turn = turns[0]
+    rest = (turn["answer"], turn["temperature"])
+    with torch.no_grad():
+        told, ids = all_logprobs(informed, [*turn["prompt"], *HINT], *rest).topk(3, dim=-1)
+    own = all_logprobs(model, turn["prompt"], *rest).gather(-1, ids)
+    (own - told).square().sum(-1).mean().div(2).backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, atol=2e-6, rtol=1e-3)
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_loss_that_names_no_tokens_is_refused_where_hints_teach(make_config: Make) -> None:
+    with pytest.raises(ConfigError, match=r"'plain' compares with no teacher.*TeachingLoss"):
+        TorchBackend(make_config(), "plain", needs_teacher=True)

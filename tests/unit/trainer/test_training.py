@@ -5,22 +5,27 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from journal_story import POLICY, SCOPE
 
+from rejoinder.algorithms import build_algorithm
+from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.binary import Binary
-from rejoinder.config import Config
+from rejoinder.config import Config, TrainerConfig
 from rejoinder.errors import JournalError
+from rejoinder.journal.base import TrainSample
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer import lease as lease_module
-from rejoinder.trainer.base import StepFigures
+from rejoinder.trainer import training
+from rejoinder.trainer.base import SignalledTurn, StepFigures, TeacherAway, TeacherFailed
 from rejoinder.trainer.heartbeat import Heartbeat
+from rejoinder.trainer.hinted import TeacherPrompts
 from rejoinder.trainer.loop import run_trainer
 from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.trackers import Trackers
@@ -43,6 +48,8 @@ class Trainer:
         self.backend = FakeBackend()
         self.files = PolicyFiles(config.versions_path, POLICY)
         self.trackers = Trackers({})
+        self.algorithm: Algorithm = Binary()
+        self.hinted: Any = None
         self.failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -71,11 +78,11 @@ class Trainer:
                 TrainingLoop(
                     journal,
                     self.backend,
-                    Binary(),
+                    self.algorithm,
                     self.config.trainer,
                     POLICY,
                     self.files,
-                    Surroundings(heartbeat, progress, self.trackers),
+                    Surroundings(heartbeat, progress, self.trackers, hinted=self.hinted),
                 ).run(self._stop)
         except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
             self.failure = error
@@ -609,3 +616,85 @@ def test_a_missing_policy_is_named(make_config: Callable[..., Config]) -> None:
     )
     with pytest.raises(JournalError, match="'unknown' is not registered"):
         run_trainer(config, threading.Event())
+
+
+# --- a teacher elsewhere -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "TEACHER_WAIT_S", 0.02)
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_step_waits_for_a_teacher_that_is_away_and_loses_nothing(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    away = 3
+
+    def answer() -> None:
+        nonlocal away
+        if away:
+            away -= 1
+            raise TeacherAway("the teacher's engine cannot be reached")
+
+    trainer.backend.during = answer
+    trainer.train(1)
+    assert story.steps() == [(1, 1, 4)]
+    assert len(trainer.backend.learned) == 4
+    assert story.counters()["abandoned_steps"] == {"teacher_away": 3}
+    (report,) = [one for one in story.journal.reports() if one.role == "trainer"]
+    assert report.last_error == "the teacher's engine cannot be reached"
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_weights_are_loaded_once_the_teacher_answers(make_trainer: Make, story: TrainStory) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    plain, tries = trainer.backend.load, 0
+
+    def load(weights: Path | None, checkpoint: Path | None) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise TeacherAway("it loads its model")
+        plain(weights, checkpoint)
+
+    trainer.backend.load = load  # type: ignore[method-assign]
+    trainer.train(1)
+    assert tries == 3
+    assert story.steps() == [(1, 1, 4)]
+
+
+class OneHint:
+    """Puts every hint into a prompt."""
+
+    def prompts(self, sample: TrainSample) -> TeacherPrompts:
+        return TeacherPrompts(tuple([*sample.prompt_ids, 7] for _ in sample.hints))
+
+
+def test_hints_that_the_teacher_cannot_read_are_dropped_and_counted(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_sample(1, hints=["Be brief."])
+    story.add_sample(-1, seed=1, hints=["Be kind."])
+    story.add_samples(2, first_seed=2)
+    trainer = make_trainer()
+    trainer.algorithm = build_algorithm(TrainerConfig(algorithm="combine"))
+    trainer.hinted = OneHint()
+    seen: list[list[bool]] = []
+    plain = trainer.backend.accumulate
+
+    def accumulate(turns: Sequence[SignalledTurn]) -> Iterator[float]:
+        seen.append([bool(turn.teacher_prompts) for turn in turns])
+        if len(seen) == 1:
+            raise TeacherFailed("it left out tokens", [turns[1]])
+        yield from plain(turns)
+
+    trainer.backend.accumulate = accumulate  # type: ignore[method-assign]
+    trainer.train(1)
+    assert seen == [[True, True, False, False], [True, False, False, False]]
+    assert story.counters()["dropped_hints"] == {"teacher_failed": 1}
+    assert story.steps() == [(1, 1, 4)]

@@ -74,8 +74,8 @@ class AnswerReader(Protocol):
         ...
 
     @property
-    def stopped(self) -> bool:
-        """Whether a stop string has ended the answer."""
+    def stop_string(self) -> str | None:
+        """The stop string that has ended the answer, if one has."""
         ...
 
 
@@ -114,6 +114,10 @@ class ChatFamily:
         parser = self._form.make_parser(out, tools or (), thinking=self._thinks(prompt_ids))
         return _ParsingReader(MarkerLexer(self._texts, markers, stop), parser, out)
 
+    def plain_reader(self, stop: Sequence[str]) -> AnswerReader:
+        """Begin an answer of which all text is content: its prompt is no conversation."""
+        return _PlainReader(self._texts, stop)
+
     def _thinks(self, prompt_ids: Sequence[int]) -> bool:
         opening = self._form.thoughts_open
         if opening is None:
@@ -130,12 +134,12 @@ class _PlainReader:
         self._stops = StopMatcher(stop)
 
     @property
-    def stopped(self) -> bool:
-        return self._stops.matched is not None
+    def stop_string(self) -> str | None:
+        return self._stops.matched
 
     def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
         text = self._stops.feed(self._stream.feed(ids))
-        if last and not self.stopped:
+        if last and self.stop_string is None:
             text += self._stops.feed(self._stream.finish()) + self._stops.finish()
         return [ContentDelta(text)] if text else []
 
@@ -149,12 +153,12 @@ class _ParsingReader:
         self._out = out
 
     @property
-    def stopped(self) -> bool:
-        return self._lexer.stopped
+    def stop_string(self) -> str | None:
+        return self._lexer.stop_string
 
     def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
         self._parser.feed(self._lexer.feed(ids))
-        if not (last or self.stopped):
+        if not last and self.stop_string is None:
             return self._out.take()
         self._parser.feed(self._lexer.finish())
         self._parser.finish()

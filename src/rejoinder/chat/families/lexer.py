@@ -43,9 +43,9 @@ class MarkerLexer:
         self._written = _WrittenMarkers(markers.written) if markers.written else None
 
     @property
-    def stopped(self) -> bool:
-        """Whether a stop string has been found: nothing follows."""
-        return self._cut is not None and self._cut.matched
+    def stop_string(self) -> str | None:
+        """The stop string that has been found, if one has: nothing follows."""
+        return None if self._cut is None else self._cut.matched
 
     def feed(self, ids: Sequence[int]) -> list[Lexeme]:
         """Take ids; return what no later id can change."""
@@ -86,14 +86,14 @@ class _StopCut:
         self._released = 0  # characters of the waiting lexemes that are before any stop string
 
     @property
-    def matched(self) -> bool:
-        return self._matcher.matched is not None
+    def matched(self) -> str | None:
+        return self._matcher.matched
 
     def feed(self, lexemes: Iterable[Lexeme]) -> list[Lexeme]:
         for lexeme in lexemes:
             self._waiting.append(lexeme)
             self._released += len(self._matcher.feed(lexeme.text))
-        return self._out(last=self.matched)
+        return self._out(last=self.matched is not None)
 
     def finish(self) -> list[Lexeme]:
         self._released += len(self._matcher.finish())

@@ -9,25 +9,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
-from rejoinder.evaluation.pack.stacked import StackedModel, left_padded, padded_groups
+from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
+from rejoinder.evaluation.pack.teaching import PackedTeachers
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
-from rejoinder.trainer.distil import Candidates, candidates
-from rejoinder.trainer.loss_registry import DISTILLING, find_loss
+from rejoinder.trainer.distil import Candidates, TeachingLoss
+from rejoinder.trainer.loss_registry import find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
-
-_CHUNK = 128
-"""Positions of a seat whose logits exist at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +38,28 @@ class SeatTraining:
 
     def __post_init__(self) -> None:
         config = self.config
-        if config.lora is not None or config.teacher.weights != "frozen":
+        if config.lora is not None:
             raise ConfigError(
-                "packed runs train full weights with a frozen teacher: remove trainer.lora and "
-                "trainer.teacher.weights, or make the runs one by one"
+                "packed runs train full weights: remove trainer.lora, or make the runs one by one"
             )
         if config.loss.entropy_coefficient:
             raise ConfigError("packed runs know no trainer.loss.entropy_coefficient: set it to 0")
-        if self.compared.whose == "sampled":
-            raise ConfigError(
-                "packed runs compare most likely tokens alone: set trainer.loss.distil.kind to "
-                "'topk', 'tail' or 'jsd', or make the runs one by one"
-            )
 
     @property
     def compared(self) -> Candidates:
         """Which tokens the loss compares with a teacher: none of the student's, if with no one."""
-        if self.loss not in DISTILLING:
+        loss = find_loss(self.loss, self.config.algorithm)
+        if not isinstance(loss, TeachingLoss):
             return Candidates("student", 0)
-        return candidates(self.config.loss.distil)
+        return loss.candidates(self.config.loss)
 
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Some turns of each seat: S seats, B rows, T ids, M positions that learn."""
-
-    ids: Tensor
-    """[S, B, T]."""
-    mask: Tensor
-    """[S, B, T]."""
-    places: Tensor
-    """[S, M] of a seat's B * T ids, those that predict a token that learns; 0 behind the last."""
-    targets: Tensor
-    """[S, M]."""
-    temperature: Tensor
-    """[S, M]; 1 behind the last."""
-    turns: list[list[SignalledTurn]]
-    """Of each seat, in the order of its rows."""
+    @property
+    def keeps(self) -> float | None:
+        """Share of a teacher's weights that a step keeps; None: all, it is frozen."""
+        teacher = self.config.teacher
+        if teacher.weights == "frozen":
+            return None
+        return teacher.decay if teacher.weights == "ema" else 0.0
 
 
 class PackedTrainer:
@@ -88,7 +71,10 @@ class PackedTrainer:
         """``start`` holds the start weights in one seat: reference and teacher of all."""
         self._model, self._start, self._seats = model, start, list(seats)
         self._losses: list[Loss] = [find_loss(one.loss, one.config.algorithm) for one in seats]
-        self._top = max(one.compared.count for one in seats)
+        keeps = {number: own for number, one in enumerate(seats) if (own := one.keeps) is not None}
+        compared = [one.compared for one in seats]
+        self._top = max(one.count for one in compared)
+        self._teachers = PackedTeachers(model, start, compared, keeps)
         self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
         self._budget = max(one.config.micro_batch_tokens for one in seats)
         for weight in model.weights.values():
@@ -103,10 +89,12 @@ class PackedTrainer:
         """
         losses = torch.zeros(self._model.seats, device=self._model.device)
         for batch in self._batches(turns):
-            losses += self._backward(self._pack(batch))
+            losses += self._backward(pack_rows(batch, self._model.device))
         finite = losses.isfinite().tolist()
         taught = [seat for seat, own in turns.items() if own]
-        broken = self._adam.apply(list(turns), [seat for seat in taught if finite[seat]])
+        changing = [seat for seat in taught if finite[seat]]
+        broken = self._adam.apply(list(turns), changing)
+        self._teachers.follow([seat for seat in changing if seat not in broken])
         return sorted({*broken, *(seat for seat in taught if not finite[seat])})
 
     def _batches(
@@ -126,47 +114,16 @@ class PackedTrainer:
         for group in padded_groups(lengths, self._budget):
             yield [own[group[0] : group[-1] + 1] for own in ordered]
 
-    def _pack(self, turns: list[list[SignalledTurn]]) -> _Batch:
-        seats, rows = len(turns), max(map(len, turns))
-        longest = max(row_length(turn) for own in turns for turn in own)
-        known: list[list[int]] = []
-        places: list[list[int]] = []
-        targets: list[list[int]] = []
-        temperature: list[list[float]] = []
-        for own in turns:
-            at, ahead, heat = list[int](), list[int](), list[float]()
-            for row, turn in enumerate(own):
-                known.append(turn.prompt_ids + turn.answer_ids[:-1])
-                first = (row + 1) * longest - len(turn.answer_ids)
-                learns = torch.from_numpy(turn.signal.mask).nonzero()[:, 0].tolist()
-                at += [first + token for token in learns]
-                ahead += [turn.answer_ids[token] for token in learns]
-                heat += [turn.temperature] * len(learns)
-            known += [[]] * (rows - len(own))
-            places.append(at)
-            targets.append(ahead)
-            temperature.append(heat)
-        device = self._model.device
-        ids, mask = (one.view(seats, rows, longest) for one in left_padded(known))
-        return _Batch(
-            ids.to(device),
-            mask.to(device),
-            _padded(places, 0, device),
-            _padded(targets, 0, device),
-            _padded(temperature, 1.0, device),
-            turns,
-        )
-
-    def _backward(self, batch: _Batch) -> Tensor:
+    def _backward(self, batch: Rows) -> Tensor:
         """Add to the gradient; return the loss [S] of each seat."""
         model = self._model
-        hidden = _gather(model.hidden(batch.ids, batch.mask, saves_memory=True), batch.places)
+        hidden = gather(model.hidden(batch.ids, batch.mask, saves_memory=True), batch.places)
         ids, taught = batch.targets[..., None], dict[int, Tensor]()
         if self._top:
-            compared = _likeliest(hidden.detach(), model.head, self._top)
-            taught = self._taught(batch, compared)
+            compared = self._to_compare(hidden.detach(), batch.targets)
+            taught = self._teachers.score(batch, compared)
             ids = torch.cat((ids, compared), -1)
-        logprobs = _logprobs(hidden, model.head, ids, batch.temperature)
+        logprobs = logprobs_of(hidden, model.head, ids, batch.temperature)
         reference = self._reference(batch) if self._has_reference else None
         losses = [logprobs.new_zeros(()) for _ in batch.turns]
         for seat, own in enumerate(batch.turns):
@@ -176,6 +133,14 @@ class PackedTrainer:
         found = torch.stack(losses)
         found.sum().backward()  # type: ignore[no-untyped-call]
         return found.detach()
+
+    def _to_compare(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Return ids [S, M, K] to compare with a teacher's; see ``PackedTeachers.score``."""
+        compared = likeliest(hidden, self._model.head, self._top)
+        for number, seat in enumerate(self._seats):
+            if seat.compared.whose == "sampled":
+                compared[number, :, 0] = targets[number]
+        return compared
 
     def _inputs(
         self,
@@ -217,52 +182,14 @@ class PackedTrainer:
         )
 
     @torch.no_grad()
-    def _reference(self, batch: _Batch) -> Tensor:
+    def _reference(self, batch: Rows) -> Tensor:
         """Return log-probabilities [S, M] of the targets under the start weights."""
         hidden = self._start.hidden(batch.ids.flatten(0, 1)[None], batch.mask.flatten(0, 1)[None])
-        own = _gather(hidden[0].view(*batch.ids.shape, -1), batch.places).flatten(0, 1)
+        own = gather(hidden[0].view(*batch.ids.shape, -1), batch.places).flatten(0, 1)
         logprobs, _ = chunked_logprobs(
             own, self._start.head[0], batch.targets.flatten(), batch.temperature.flatten()
         )
         return logprobs.view(batch.targets.shape)
-
-    @torch.no_grad()
-    def _taught(self, batch: _Batch, compared: Tensor) -> dict[int, Tensor]:
-        """Return, of each seat with hints, [M, K] of ``compared`` [S, M, K] under its teacher.
-
-        Where a seat compares the teacher's most likely ids, those take the place of the student's.
-        Rows of turns without a hint hold zeros.
-        """
-        found: dict[int, Tensor] = {}
-        asked = [
-            (seat, row, turn)
-            for seat, own in enumerate(batch.turns)
-            for row, turn in enumerate(own)
-            if turn.teacher_prompts
-        ]
-        widths = [len(turn.teacher_prompts[0]) + len(turn.answer_ids) for *_, turn in asked]
-        for group in padded_groups(widths, _WIDE):
-            members = [asked[index] for index in group]
-            rows = [_under_hint(turn) for *_, turn in members]
-            packed = self._pack([rows])
-            hidden = self._start.hidden(packed.ids, packed.mask)
-            own = _gather(hidden, packed.places)[0]
-            wanted = [(seat, _span(batch.turns[seat], row)) for seat, row, _ in members]
-            lengths = [span.stop - span.start for _, span in wanted]
-            likeliest = _likeliest(own[None], self._start.head, self._top)[0]
-            for (seat, span), ids in zip(wanted, torch.split(likeliest, lengths), strict=True):
-                if self._seats[seat].compared.whose == "teacher":
-                    compared[seat, span] = ids
-            ids = torch.cat([compared[seat, span] for seat, span in wanted])
-            said, _ = chunked_logprobs(own, self._start.head[0], ids, packed.temperature[0])
-            for (seat, span), part in zip(wanted, torch.split(said, lengths), strict=True):
-                whole = found.setdefault(seat, torch.zeros(compared.shape[1:], device=own.device))
-                whole[span] = part
-        return found
-
-
-_WIDE = 16_384
-"""Padded ids of hinted prompts and answers that the teacher reads at one time."""
 
 
 class _Adam:
@@ -349,50 +276,3 @@ class _Rule:
 
 
 _STAY = _Rule(clip=0.0, fast=1.0, slow=1.0, decay=0.0, second_bias=1.0, rate=0.0)
-
-
-def _under_hint(turn: SignalledTurn) -> SignalledTurn:
-    """Return a turn with its hint in the prompt."""
-    return replace(turn, prompt_ids=turn.teacher_prompts[0])
-
-
-def _span(turns: Sequence[SignalledTurn], row: int) -> slice:
-    """Return where a turn's learning tokens stand among those of its seat."""
-    counts = [int(turn.signal.mask.sum()) for turn in turns[: row + 1]]
-    return slice(sum(counts[:-1]), sum(counts))
-
-
-def _padded(rows: Sequence[Sequence[float]], filler: float, device: torch.device) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows], device=device)
-
-
-def _gather(hidden: Tensor, places: Tensor) -> Tensor:
-    """Return [S, M, H] of [S, B, T, H]."""
-    flat = hidden.flatten(1, 2)
-    return flat.gather(1, places[..., None].expand(-1, -1, flat.shape[-1]))
-
-
-@torch.no_grad()
-def _likeliest(hidden: Tensor, head: Tensor, count: int) -> Tensor:
-    """Return the most likely ids [S, M, count], whatever the temperature."""
-    parts = [
-        torch.bmm(part, head.mT).topk(min(count, head.shape[1])).indices
-        for part in torch.split(hidden, _CHUNK, 1)
-    ]
-    return torch.cat(parts, 1)
-
-
-def _logprobs(hidden: Tensor, head: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
-    """Return log-probabilities [S, M, K] of ids [S, M, K], never holding all logits."""
-
-    def part(hidden: Tensor, head: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
-        logits = torch.bmm(hidden, head.mT) / temperature[..., None]
-        return logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True)
-
-    pieces = zip(*(torch.split(one, _CHUNK, 1) for one in (hidden, ids, temperature)), strict=True)
-    found: list[Tensor] = [
-        checkpoint(part, states, head, own, heat, use_reentrant=False)
-        for states, own, heat in pieces
-    ]
-    return torch.cat(found, 1)

@@ -61,7 +61,7 @@ def refuse_unpackable(config: Config) -> None:
             f"packed runs have no engine that writes, so judge.kind = {config.judge.kind!r} cannot "
             "work: set it to 'likelihood' or 'callable', or make the runs one by one"
         )
-    if config.hints.kind == "llm":
+    if config.hints.kind in ("llm", "judge"):
         raise ConfigError(
             "packed runs know extractive hints alone: set hints.kind to 'extractive', or make the "
             "runs one by one"

@@ -6,6 +6,7 @@ that the newest token of all rows stands in one column.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,6 +67,12 @@ class StackedModel:
     def head(self) -> Tensor:
         """[S, V, H] the output heads."""
         return self.weights.get(_HEAD, self.weights[EMBEDDING])
+
+    def twin(self) -> StackedModel:
+        """Return a model that computes alike, with weights of its own, the same for now."""
+        other = copy.copy(self)
+        other.weights = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        return other
 
     def hidden(self, ids: Tensor, mask: Tensor, *, saves_memory: bool = False) -> Tensor:
         """Return the last hidden states [S, B, T, H].

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 
+from rejoinder.evaluation.rules import new_words
 from rejoinder.evaluation.text import words_of
 
 COPIED_RUN = 6
 """Words in a row, as the question has them, that are a copy and no accident."""
 SHORT_RUN = 3
 """Words in a row that count towards the share of copied ones."""
+FEWEST_NEW = 5
+"""Distinct content words that make an answer of a text which has a long copied run."""
 COPIED_SHARE = 0.5
 """Of an answer's words: beyond that it is the question, somewhat dressed up."""
 TEMPLATE_GRAM = 4
@@ -32,18 +35,18 @@ _NUMERALS = {word: Decimal(number) for number, word in enumerate(_UNITS, 2)} | {
 
 
 def is_copy(question: str, answer: str) -> bool:
-    """Whether an answer repeats the question, whatever it adds.
+    """Whether an answer mostly repeats the question, or repeats it and adds next to nothing.
 
-    A question shorter than ``COPIED_RUN`` words is repeated by all of it.
+    A question shorter than ``COPIED_RUN`` words is repeated by all of it. An honest answer may take
+    up many words of a question ("To plan meals for a family of four, ..."): then it goes on.
     """
     asked, said = words_of(question), words_of(answer)
     if not asked or not said:
         return False
     longest = min(COPIED_RUN, max(SHORT_RUN, len(asked)))
-    return (
-        any(_in_runs(asked, said, longest))
-        or sum(_in_runs(asked, said, SHORT_RUN)) / len(said) > COPIED_SHARE
-    )
+    if sum(_in_runs(asked, said, SHORT_RUN)) / len(said) > COPIED_SHARE:
+        return True
+    return any(_in_runs(asked, said, longest)) and new_words(question, answer) < FEWEST_NEW
 
 
 def adds_number(question: str, answer: str, result: Decimal) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from rejoinder.journal.base import HintMaker
 from rejoinder.types import Message
 
 
@@ -50,8 +51,8 @@ class HintJudge(Protocol):
     """Draws hints for one answer from what came after it."""
 
     @property
-    def fingerprint(self) -> str:
-        """Changes whenever the same input could give other hints: rules, prompt, model, words."""
+    def maker(self) -> HintMaker:
+        """What is kept with each of its hints."""
         ...
 
     async def hints(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from rejoinder.judge.hints.cleaning import MAX_CHARS, MAX_SENTENCES, MIN_CHARS, is_prose
 from rejoinder.judge.hints.leak import asks_for_length, leaked_words
 from rejoinder.judge.hints.phrasebook import Topic, phrasebook
+from rejoinder.judge.hints.restating import restated
 from rejoinder.judge.hints.soundness import (
     is_torn,
     may_mean_the_reverse,
@@ -279,6 +280,7 @@ class _Reader:
 
     def _checked(self, made: str, topics: Sequence[Topic]) -> Instruction | None:
         """Return an instruction that is prose about manner, leaks nothing and is not too long."""
+        made = restated(made)
         text = f"{_capital(made)}."
         if not self._is_about_manner(made) or self._book.new_task.search(_low(made)):
             return None

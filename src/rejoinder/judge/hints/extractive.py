@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 
 from rejoinder.chat.client_context import own_words
-from rejoinder.judge.base import fingerprint_of
+from rejoinder.journal.base import HintMaker
+from rejoinder.judge.base import digest_of, fingerprint_of
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.cleaning import MAX_CHARS, clean
 from rejoinder.judge.hints.directives import read_directives
@@ -15,9 +16,9 @@ from rejoinder.judge.hints.leak import known_before
 from rejoinder.judge.hints.phrasebook import source
 from rejoinder.judge.hints.spoken import spoken_sentences, without_tagged
 from rejoinder.judge.hints.words import manner_stems, plain_stems
-from rejoinder.types import Message
+from rejoinder.types import Json, Message
 
-_FORM = 2
+_FORM = 3
 """Part of the fingerprint; raised whenever the code gives other hints for the same words."""
 _LONGEST_READ = 4000
 """Characters that are read, all messages together; what a person says of an answer is short."""
@@ -32,18 +33,19 @@ class ExtractiveHintJudge:
     def __init__(self, special_tokens: Sequence[str] = ()) -> None:
         """``special_tokens``: texts that the teacher's tokenizer turns into control ids."""
         self._special_tokens = tuple(special_tokens)
-        self._fingerprint = fingerprint_of(
-            "hints-extractive",
-            form=_FORM,
-            phrases=source(),
-            plain=sorted(plain_stems()),
-            manner=sorted(manner_stems()),
-        )
+        rules: Json = {
+            "form": _FORM,
+            "phrases": source(),
+            "plain": sorted(plain_stems()),
+            "manner": sorted(manner_stems()),
+        }
+        fingerprint = fingerprint_of("hints-extractive", **rules)
+        self._maker = HintMaker(fingerprint, "extractive", None, digest_of(**rules))
 
     @property
-    def fingerprint(self) -> str:
-        """See ``HintJudge.fingerprint``."""
-        return self._fingerprint
+    def maker(self) -> HintMaker:
+        """See ``HintJudge.maker``."""
+        return self._maker
 
     async def hints(
         self, context: Sequence[Message], answer: Message, next_state: Sequence[Message]

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from rejoinder.algorithms.base import Algorithm
-from rejoinder.config import Config, ExtractiveHintsConfig, HintsConfig, LlmHintsConfig
+from rejoinder.config import (
+    Config,
+    ExtractiveHintsConfig,
+    HintsConfig,
+    JudgeHintsConfig,
+    LlmHintsConfig,
+    LlmJudgeConfig,
+)
 from rejoinder.errors import ConfigError
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.judge.hints.base import HintJudge
@@ -27,6 +34,10 @@ def build_hint_judge(setting: JudgeSetting, config: HintsConfig) -> HintJudge | 
 
         completer = build_completer(setting, config, RESPONSE_FORMAT, "hints")
         return LlmHintJudge(config, completer, special_tokens)
+    if isinstance(config, JudgeHintsConfig):
+        from rejoinder.judge.one_pass import build
+
+        return build(setting)
     return None
 
 
@@ -40,6 +51,14 @@ def refuse_missing_hints(algorithm: Algorithm, config: Config) -> None:
         raise ConfigError(
             f"trainer.algorithm = {algorithm.name!r} learns from hints, and hints.kind is 'off': "
             "set it to 'extractive' or 'llm', or trainer.algorithm to 'binary'"
+        )
+    if config.hints.kind == "judge" and not (
+        algorithm.needs_verdicts and isinstance(config.judge, LlmJudgeConfig)
+    ):
+        raise ConfigError(
+            "hints.kind = 'judge' takes hints from the judge's votes, which needs judge.kind = "
+            "'llm' and an algorithm that learns from verdicts too: set hints.kind to 'extractive' "
+            "or 'llm', or judge.kind to 'llm' and trainer.algorithm to 'combine'"
         )
     if not algorithm.needs_hints and config.hints.kind != "off":
         raise ConfigError(

@@ -47,6 +47,27 @@ def parse_hint_vote(text: str, finish_reason: str | None) -> HintVote:
     return found
 
 
+def parse_hint_beside_score(text: str, finish_reason: str | None) -> HintVote:
+    """Return the vote on a hint in an output that scores too: its last object with a hint.
+
+    An empty hint, or null, rejects.
+    """
+    if finish_reason == FinishReason.LENGTH:
+        return failed_hint_vote("cut_off", "the judge reached max_tokens; raise judge.max_tokens")
+    answer = after_thinking(text)
+    if answer is None:
+        return failed_hint_vote("cut_off", "the judge ended inside its thinking")
+    answer = answer[-LONGEST:]
+    found = failed_hint_vote("unparsable", answer[:200])
+    for value in json_objects(answer):
+        match value:
+            case {"hint": str(hint)}:
+                found = HintVote(True, hint) if hint.strip() else HintVote(False)
+            case {"hint": None}:
+                found = HintVote(False)
+    return found
+
+
 def _boolean(value: object) -> bool | None:
     if isinstance(value, str):
         return _WORDS.get(value.strip().lower())

@@ -114,9 +114,11 @@ def read_ids(
     borders = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
     events: list[AnswerEvent] = []
     for start, end in itertools.pairwise(borders):
-        if not reader.stopped:
+        if reader.stop_string is None:
             events += reader.feed(ids[start:end])
-    return summary(events if reader.stopped else [*events, *reader.feed([], last=True)])
+    return summary(
+        events if reader.stop_string is not None else [*events, *reader.feed([], last=True)]
+    )
 
 
 def summary(events: Sequence[AnswerEvent]) -> Read:

@@ -12,7 +12,14 @@ from tests.unit.trainer.tiny import save_tiny_model
 from torch import Tensor
 
 from rejoinder.algorithms.base import TokenSignal
-from rejoinder.config import Config, DistilConfig, LossConfig, ModelConfig, TrainerConfig
+from rejoinder.config import (
+    Config,
+    DistilConfig,
+    LossConfig,
+    ModelConfig,
+    TeacherConfig,
+    TrainerConfig,
+)
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.pack.learning import PackedTrainer, SeatTraining
 from rejoinder.evaluation.pack.stacked import StackedModel
@@ -107,8 +114,9 @@ def distilling(rate: float, **distil: object) -> TrainerConfig:
         {"kind": "jsd"},  # compares more tokens than the vocabulary has
         {"kind": "tail", "top": 5},
         {"kind": "jsd", "alpha": 0.0, "top": 5},
+        {"kind": "token"},
     ],
-    ids=["topk", "jsd", "whole", "tail", "forward"],
+    ids=["topk", "jsd", "whole", "tail", "forward", "token"],
 )
 def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) -> None:
     loss, other = f"distil_{distil['kind']}", distilling(3e-3, **distil)
@@ -125,13 +133,39 @@ def test_seats_compare_tokens_of_their_own_kind_and_number(path: Path) -> None:
         distilling(3e-3, kind="topk", top=3),
         distilling(3e-3, kind="tail", top=6),
         distilling(3e-3, kind="jsd", alpha=0.0, top=4),
+        distilling(3e-3, kind="token"),
     ]
     losses = [f"distil_{config.loss.distil.kind}" for config in configs]
-    turns = [turns_of(seed, 5, hints=True) for seed in (1, 2, 3)]
+    turns = [turns_of(seed, 5, hints=True) for seed in (1, 2, 3, 4)]
     seats = [SeatTraining(*pair) for pair in zip(configs, losses, strict=True)]
     model = packed(path, seats, [dict(enumerate(turns))])
     for seat, (config, loss) in enumerate(zip(configs, losses, strict=True)):
         assert_same(model, seat, by_the_trainer(path, config, loss, [turns[seat]]))
+
+
+def test_each_seat_has_the_teacher_of_its_own_kind(path: Path) -> None:
+    teachers = [{"weights": "current"}, {"weights": "ema", "decay": 0.5}, {}, {"weights": "ema"}]
+    plain = distilling(3e-3, kind="jsd", alpha=0.0, top=4)
+    configs = [
+        plain.model_copy(update={"teacher": TeacherConfig.model_validate(one)}) for one in teachers
+    ]
+    steps = [
+        {seat: turns_of(10 * number + seat, 5, hints=True) for seat in range(len(configs))}
+        for number in range(3)
+    ]
+    model = packed(path, [SeatTraining(config, "distil_jsd") for config in configs], steps)
+    for seat, config in enumerate(configs):
+        expected = by_the_trainer(path, config, "distil_jsd", [step[seat] for step in steps])
+        assert_same(model, seat, expected)
+
+
+def test_a_teacher_that_is_the_policy_needs_no_weights_of_its_own(path: Path) -> None:
+    config = distilling(3e-3, kind="topk").model_copy(
+        update={"teacher": TeacherConfig(weights="current")}
+    )
+    steps = [turns_of(seed, 5, hints=True) for seed in (1, 2)]
+    model = packed(path, [SeatTraining(config, "distil_topk")], [{0: turns} for turns in steps])
+    assert_same(model, 0, by_the_trainer(path, config, "distil_topk", steps))
 
 
 def test_a_seat_without_a_step_stays_and_counts_its_own_steps(path: Path) -> None:
@@ -210,13 +244,9 @@ def test_a_seat_learns_on_after_steps_that_were_nothing(path: Path) -> None:
     ("changed", "named"),
     [
         ({"lora": {"rank": 4}}, "trainer.lora"),
-        ({"teacher": {"weights": "current"}}, "trainer.teacher.weights"),
-        ({"teacher": {"weights": "ema"}}, "trainer.teacher.weights"),
         ({"loss": {"entropy_coefficient": 0.1}}, "entropy_coefficient"),
-        ({"loss": {"distil": {"kind": "token"}}}, "distil.kind"),
     ],
 )
 def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], named: str) -> None:
-    kind = "token" if named == "distil.kind" else "topk"
     with pytest.raises(ConfigError, match=named):
-        SeatTraining(TrainerConfig.model_validate(changed), f"distil_{kind}")
+        SeatTraining(TrainerConfig.model_validate(changed), "distil_topk")

@@ -16,6 +16,7 @@ from rejoinder.config import (
     Config,
     ExtractiveHintsConfig,
     FeedbackJudgeConfig,
+    JudgeHintsConfig,
     LlmHintsConfig,
     ModelConfig,
     TorchEngineConfig,
@@ -202,6 +203,7 @@ async def test_a_step_waits_for_company_but_not_for_ever(
     [
         ({"judge": FeedbackJudgeConfig()}, "judge.kind"),
         ({"hints": LlmHintsConfig(kind="llm")}, "hints.kind"),
+        ({"hints": JudgeHintsConfig()}, "hints.kind"),
         ({"model": ModelConfig(dtype="bfloat16")}, "model.dtype"),
         ({"trainer": system(Path(), lora={"rank": 2}).trainer}, "trainer.lora"),
     ],

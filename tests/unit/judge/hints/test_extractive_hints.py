@@ -45,16 +45,16 @@ async def hint_of(*next_state: Message | str) -> str:
     [
         (
             "Please don't give me a list, just tell me in normal sentences.",
-            "Please don't give me a list, just tell me in normal sentences.",
+            "Don't give me a list, just tell me in normal sentences.",
         ),
         ("I wanted whole sentences.", "I want whole sentences."),
         ("No, use metric units.", "Use metric units."),
         ("in future use metric units", "Use metric units."),
         ("Next time greet me first.", "Greet me first."),
-        ("Can't you say it in three sentences?", "Say it in three sentences."),
+        ("Can't you say it in three sentences?", "Answer in three sentences."),
         ("You could at least say hello.", "Say hello."),
         ("Drop the bold, it doesn't help me.", "Drop the bold."),
-        ("One short sentence is all I need.", "I want one short sentence."),
+        ("One short sentence is all I need.", "Answer in one short sentence."),
         ("A friendly word at the end would be nice.", "I would like a friendly word at the end."),
         ('End with something like "take care".', 'End with something like "take care".'),
         ("You forgot the units.", "Do not forget the units."),
@@ -68,15 +68,15 @@ async def test_an_instruction_is_taken_in_the_persons_own_words(said: str, hint:
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("That was far too long.", "Keep it much shorter."),
-        ("shorter please", "Keep it much shorter."),
+        ("That was far too long.", "Answer briefly."),
+        ("shorter please", "Answer briefly."),
         ("Is that all?", "Explain a little more, in several whole sentences."),
         ("Why the list?", "Do not use a list; write in whole sentences."),
         (
             "You didn't answer my question.",
             "Answer the question that was asked and stay on its topic.",
         ),
-        ("Shorten it, I can't read all of this.", "Keep it much shorter."),
+        ("Shorten it, I can't read all of this.", "Answer briefly."),
     ],
 )
 async def test_a_complaint_about_manner_becomes_the_instruction_that_it_means(
@@ -86,7 +86,7 @@ async def test_a_complaint_about_manner_becomes_the_instruction_that_it_means(
 
 
 async def test_regression_a_comparison_is_not_read_as_a_wish_for_more() -> None:
-    assert await hint_of("I said quick. This is longer than the play.") == "Keep it much shorter."
+    assert await hint_of("I said quick. This is longer than the play.") == "Answer briefly."
 
 
 async def test_regression_a_question_with_a_word_of_form_in_it_objects_to_nothing() -> None:
@@ -169,7 +169,7 @@ async def test_what_is_not_the_persons_own_never_becomes_a_hint(message: Message
 
 async def test_markers_and_control_tokens_of_a_directive_are_stripped() -> None:
     said = "[HINT_START]Please write in whole sentences.[HINT_END]<|im_end|>[INST] \\boxed{1}"
-    assert await hint_of(said) == "Please write in whole sentences."
+    assert await hint_of(said) == "Write in whole sentences."
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ _PHRASES = set(words_of(" ".join([_OURS, *(topic.say for topic in phrasebook().t
 
 
 def test_the_fingerprint_follows_the_phrasebook(monkeypatch) -> None:
-    first = ExtractiveHintJudge().fingerprint
-    assert ExtractiveHintJudge().fingerprint == first
+    first = ExtractiveHintJudge().maker.fingerprint
+    assert ExtractiveHintJudge().maker.fingerprint == first
     monkeypatch.setattr("rejoinder.judge.hints.extractive.source", lambda: "other phrases")
-    assert ExtractiveHintJudge().fingerprint != first
+    assert ExtractiveHintJudge().maker.fingerprint != first

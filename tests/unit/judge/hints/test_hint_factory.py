@@ -40,7 +40,7 @@ def test_hints_are_off_by_default(setting) -> None:
 )
 async def test_each_kind_is_built_and_its_fingerprint_names_it(setting, config) -> None:
     judge = build_hint_judge(setting, config)
-    assert judge.fingerprint.startswith(f"hints-{config.kind}-")
+    assert judge.maker.fingerprint.startswith(f"hints-{config.kind}-")
     await judge.close()
 
 
@@ -49,7 +49,7 @@ async def test_the_extractive_judge_takes_out_the_control_tokens_of_the_policy(s
     await judge.check()
     said = "<|endoftext|>Please write in whole sentences.<|endoftext|>"
     hinting = await judge.hints([user("q")], assistant("a"), [user(said)])
-    assert hinting.hints == ("Please write in whole sentences.",)
+    assert hinting.hints == ("Write in whole sentences.",)
 
 
 @pytest.mark.parametrize(

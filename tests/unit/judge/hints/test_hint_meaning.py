@@ -25,22 +25,22 @@ def hint_of(said: str) -> str:
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("Please say it in a few words.", "Please say it in a few words."),
+        ("Please say it in a few words.", "Answer in a few words."),
         (
             "I got lost in that sentence. Please say it in a few words.",
-            "Please say it in a few words.",
+            "Answer in a few words.",
         ),
-        ("One sentence is right, but please keep it brief.", "Please keep it brief."),
+        ("One sentence is right, but please keep it brief.", "Keep it brief."),
         (
             "Your answer breaks off. Please write a long answer that also has an end.",
             (
                 "Give a complete answer that comes to its end. "
-                "Please write a long answer that also has an end."
+                "Write a long answer that also has an end."
             ),
         ),
         ("You are shouting at me.", "Write in a calm, neutral tone."),
         ("A few words are too little.", "Explain a little more, in several whole sentences."),
-        ("Long answers are tiring, too long for me.", "Keep it much shorter."),
+        ("Long answers are tiring, too long for me.", "Answer briefly."),
     ],
 )
 def test_regression_a_hint_does_not_say_the_opposite(said: str, hint: str) -> None:
@@ -50,12 +50,12 @@ def test_regression_a_hint_does_not_say_the_opposite(said: str, hint: str) -> No
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("That was too short. Please keep it brief.", "Please keep it brief."),
-        ("Why so long? Please explain it in more detail.", "Please explain it in more detail."),
+        ("That was too short. Please keep it brief.", "Keep it brief."),
+        ("Why so long? Please explain it in more detail.", "Answer in more detail."),
         ("Far too long. Far too short.", ""),
         (
             "Is that all? Please answer with a full sentence, just a short one.",
-            "Please answer with a full sentence, just a short one.",
+            "Answer in a full sentence, just a short one.",
         ),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_canned_sentence_yields_where_it_would_disagree(said: str, hint: str) 
 
 
 def test_regression_a_wish_is_not_quoted_as_a_fault() -> None:
-    assert hint_of("One short sentence would have been enough.") == "I want one short sentence."
+    assert hint_of("One short sentence would have been enough.") == "Answer in one short sentence."
 
 
 def test_what_a_topic_opposes_is_a_topic() -> None:
@@ -135,16 +135,16 @@ def test_regression_a_fact_in_common_words_is_no_hint(said: str, hint: str) -> N
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "hint"),
     [
-        "Say that in a single short sentence.",
-        "Please write it so that it is short.",
-        "Please write an answer that is complete.",
-        "Make sure your answer is complete.",
+        ("Say that in a single short sentence.", "Answer in a single short sentence."),
+        ("Please write it so that it is short.", "Write it so that it is short."),
+        ("Please write an answer that is complete.", "Write an answer that is complete."),
+        ("Make sure your answer is complete.", "Make sure your answer is complete."),
     ],
 )
-def test_a_clause_about_the_answers_form_may_stay(said: str) -> None:
-    assert hint_of(said) == said
+def test_a_clause_about_the_answers_form_may_stay(said: str, hint: str) -> None:
+    assert hint_of(said) == hint
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_a_clause_about_the_answers_form_may_stay(said: str) -> None:
     [
         (
             "Too short to understand, please write a short but complete sentence.",
-            "Please write a short but complete sentence.",
+            "Answer in a short but complete sentence.",
         ),
         (
             "I need a little more, one whole sentence would be right.",
             "I want a little more, one whole sentence would be right.",
         ),
-        ("Please be short but friendly.", "Please be short but friendly."),
+        ("Please be short but friendly.", "Be short but friendly."),
         ("Make it short but don't use a list.", "Make it short. Don't use a list."),
         ("Please write it in a short.", ""),
         ("Please end your sentences with.", ""),

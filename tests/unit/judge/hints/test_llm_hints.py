@@ -146,7 +146,7 @@ def test_the_fingerprint_follows_prompt_model_and_settings(monkeypatch) -> None:
     def fingerprint(model: str = "m", **settings: object) -> str:
         completer = FakeCompleter()
         completer.model_id = model
-        return LlmHintJudge(LlmHintsConfig(**settings), completer).fingerprint
+        return LlmHintJudge(LlmHintsConfig(**settings), completer).maker.fingerprint
 
     first = fingerprint()
     assert fingerprint(concurrency=7, timeout_s=1.0) == first

@@ -5,12 +5,9 @@ An event's constant part is made once per answer; per token only its text is esc
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from tokenizers import Tokenizer
 
 from rejoinder.chat.families.events import (
     AnswerEvent,
@@ -19,91 +16,69 @@ from rejoinder.chat.families.events import (
     ContentDelta,
     ReasoningDelta,
 )
-from rejoinder.chat.token_bytes import TokenBytes
-from rejoinder.engine.base import ClientLogprob
 from rejoinder.gateway.capture import AnswerCapture, Piece
+from rejoinder.gateway.dialects.base import Opened
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.token_texts import TokenTexts
 from rejoinder.types import Json, Message, ToolCall
 
 DONE = b"data: [DONE]\n\n"
-LOWEST_LOGPROB = -9999.0
-"""What JSON gets in place of minus infinity or NaN, as OpenAI writes it."""
 
 
-class TokenTexts:
-    """Log-probability entries in the API's form."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._bytes = TokenBytes(tokenizer)
-
-    def entries(self, ids: Sequence[int], logprobs: Sequence[ClientLogprob]) -> list[Json]:
-        """Return one entry per sampled token, the end token's included."""
-        return [
-            self._entry(id_, item.logprob)
-            | {"top_logprobs": [self._entry(other, value) for other, value in item.top]}
-            for id_, item in zip(ids, logprobs, strict=True)
-        ]
-
-    def _entry(self, id_: int, logprob: float) -> Json:
-        data = self._bytes[id_]
-        return {
-            "token": data.decode("utf-8", "replace"),
-            "logprob": logprob if math.isfinite(logprob) else LOWEST_LOGPROB,
-            "bytes": list(data),
-        }
-
-
-def usage(answers: Sequence[AnswerCapture], prompt_tokens: int) -> Json:
+def usage(opened: Opened, prompts: int = 1) -> Json:
     """Return the ``usage`` object: every sampled token counts, end tokens too."""
-    completion = sum(len(answer.ids) for answer in answers)
+    completion = sum(len(answer.ids) for answer in opened.answers)
+    cached = [answer.cached_tokens for answer in opened.answers]
+    choices = len(cached) // prompts
     return {
-        "prompt_tokens": prompt_tokens,
+        "prompt_tokens": opened.prompt_tokens,
         "completion_tokens": completion,
-        "total_tokens": prompt_tokens + completion,
+        "total_tokens": opened.prompt_tokens + completion,
         "prompt_tokens_details": {
-            # Later answers of one request always find the prompt that the first one left.
-            "cached_tokens": min((answer.cached_tokens for answer in answers), default=0)
+            # Later answers to one prompt always find what the first one left.
+            "cached_tokens": sum(
+                min(cached[at : at + choices]) for at in range(0, len(cached), choices)
+            )
         },
     }
 
 
-class Completion:
-    """Writes the answers of one request."""
+class ChatWriter:
+    """See ``Writer``."""
 
     def __init__(
-        self, id_: str, created: int, model: str, texts: TokenTexts, *, with_logprobs: bool
+        self, opened: Opened, texts: TokenTexts, *, with_logprobs: bool, with_usage: bool
     ) -> None:
-        self.id = id_
-        self._created = created
-        self._model = model
+        self._opened = opened
         self._texts = texts
         self._with_logprobs = with_logprobs
+        self._with_usage = with_usage
+        self._fingerprint = ""
         self._heads: dict[int, bytes] = {}
         self._tail = b""
 
-    def start(self, choices: int, fingerprint: str, *, with_usage: bool) -> None:
-        """Prepare the constant parts of a stream's events."""
+    def begin(self, fingerprint: str) -> bytes:
+        """Return each answer's first event, which has the role."""
+        self._fingerprint = fingerprint
         common = self._common("chat.completion.chunk", fingerprint)
         head = b"data: " + orjson.dumps(common)[:-1] + b',"choices":[{"index":'
-        self._heads = {i: head + b'%d,"delta":{' % i for i in range(choices)}
+        choices = [answer.choice for answer in self._opened.answers]
+        self._heads = {choice: head + b'%d,"delta":{' % choice for choice in choices}
         # Where usage is asked for, every event but the last says that it has none.
-        self._tail = b"}]" + (b',"usage":null}\n\n' if with_usage else b"}\n\n")
+        self._tail = b"}]" + (b',"usage":null}\n\n' if self._with_usage else b"}\n\n")
+        role = b'"content":"","role":"assistant"},"logprobs":null,"finish_reason":null'
+        return b"".join(self._heads[choice] + role + self._tail for choice in choices)
 
     def _common(self, kind: str, fingerprint: str) -> Json:
         return {
-            "id": self.id,
+            "id": self._opened.completion_id,
             "object": kind,
-            "created": self._created,
-            "model": self._model,
+            "created": self._opened.created,
+            "model": self._opened.model,
             "system_fingerprint": fingerprint,
         }
 
-    def role_event(self, choice: int) -> bytes:
-        """Return an answer's first event."""
-        role = b'"content":"","role":"assistant"},"logprobs":null,"finish_reason":null'
-        return self._heads[choice] + role + self._tail
-
-    def piece_events(self, choice: int, piece: Piece) -> bytes:
+    def piece(self, choice: int, piece: Piece) -> bytes:
         """Return the events of one piece; empty where there is nothing to tell.
 
         Log-probabilities of the piece's tokens are in its first event.
@@ -121,26 +96,34 @@ class Completion:
             logprobs = b"null"
         return b"".join(written)
 
-    def finish_event(self, answer: AnswerCapture, *, recorded: bool) -> bytes:
-        """Return an answer's last event."""
+    def end(self, *, recorded: bool) -> bytes:
+        """Return each answer's finish reason, then the usage if it was asked for."""
+        events = [self._finish_event(answer, recorded=recorded) for answer in self._opened.answers]
+        if self._with_usage:
+            common = self._common("chat.completion.chunk", self._fingerprint)
+            last = {**common, "choices": [], "usage": usage(self._opened)}
+            events.append(b"data: " + orjson.dumps(last) + b"\n\n")
+        return b"".join(events) + DONE
+
+    def _finish_event(self, answer: AnswerCapture, *, recorded: bool) -> bytes:
         head = self._heads[answer.choice]
         reason = b'},"logprobs":null,"finish_reason":%b' % orjson.dumps(answer.told_reason)
         tail = self._tail if recorded else b'}],"recorded":false' + self._tail[2:]
         return head + reason + tail
 
-    def usage_event(self, fingerprint: str, figures: Json) -> bytes:
-        """Return the event with the usage and no choices."""
-        common = self._common("chat.completion.chunk", fingerprint)
-        return b"data: " + orjson.dumps({**common, "choices": [], "usage": figures}) + b"\n\n"
+    def failed(self, error: ApiError) -> bytes:
+        """Return an event with the error; no [DONE] follows."""
+        return b"data: " + error.body() + b"\n\n"
 
-    def whole(
-        self, answers: Sequence[AnswerCapture], fingerprint: str, figures: Json, extra: Json
-    ) -> bytes:
+    def whole(self, fingerprint: str, *, recorded: bool) -> bytes:
         """Return the body of a response that is not streamed."""
         body = self._common("chat.completion", fingerprint)
-        body["choices"] = [self._choice(answer) for answer in answers]
-        body["usage"] = figures
-        return orjson.dumps(body | extra)
+        body["choices"] = [self._choice(answer) for answer in self._opened.answers]
+        body["usage"] = usage(self._opened)
+        body["session_id"] = self._opened.session_id
+        if not recorded:
+            body["recorded"] = False
+        return orjson.dumps(body)
 
     def _choice(self, answer: AnswerCapture) -> Json:
         logprobs: Any = None
@@ -189,8 +172,3 @@ def _message(message: Message) -> Json:
 def _call(call: ToolCall) -> Json:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def error_event(error: ApiError) -> bytes:
-    """Return the event that ends a stream whose answer failed; no [DONE] follows."""
-    return b"data: " + error.body() + b"\n\n"

@@ -11,8 +11,11 @@ from rejoinder.chat.families.events import (
     ContentDelta,
     ReasoningDelta,
 )
-from rejoinder.gateway.capture import Piece
-from rejoinder.gateway.wire import Completion, TokenTexts
+from rejoinder.gateway.capture import AnswerCapture, Piece
+from rejoinder.gateway.dialects.base import Opened
+from rejoinder.gateway.dialects.chat_writer import ChatWriter
+from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.types import Sampling
 
 HEAD = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
@@ -22,14 +25,16 @@ TAIL = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 
 
 @pytest.fixture
-def completion(tiny_tokenizer) -> Completion:
-    made = Completion("c", 1, "m", TokenTexts(tiny_tokenizer.tokenizer), with_logprobs=False)
-    made.start(1, "m@0", with_usage=False)
+def writer(tiny_tokenizer) -> ChatWriter:
+    answer = AnswerCapture("t", 0, reader=None)  # type: ignore[arg-type]
+    made = ChatWriter(
+        Opened("c", 1, "m", "s", 5, [answer], Sampling(max_tokens=9)),
+        TokenTexts(tiny_tokenizer.tokenizer),
+        with_logprobs=False,
+        with_usage=False,
+    )
+    assert made.begin("m@0") == HEAD + b'"content":"","role":"assistant"' + TAIL
     return made
-
-
-def test_the_first_event_has_the_role(completion):
-    assert completion.role_event(0) == HEAD + b'"content":"","role":"assistant"' + TAIL
 
 
 @pytest.mark.parametrize(
@@ -47,12 +52,12 @@ def test_the_first_event_has_the_role(completion):
         (ArgumentsDelta(1, '{"a'), '"tool_calls":[{"index":1,"function":{"arguments":"{\\"a"}}]'),
     ],
 )
-def test_each_kind_of_event_has_its_delta(completion, event, delta):
-    assert completion.piece_events(0, Piece([event], (), ())) == HEAD + delta.encode() + TAIL
+def test_each_kind_of_event_has_its_delta(writer, event, delta):
+    assert writer.piece(0, Piece([event], (), ())) == HEAD + delta.encode() + TAIL
 
 
-def test_a_piece_with_several_events_writes_each_and_one_without_any_nothing(completion):
+def test_a_piece_with_several_events_writes_each_and_one_without_any_nothing(writer):
     piece = Piece([ReasoningDelta("a"), ContentDelta("b"), CallEnded(0)], (), ())
-    written = completion.piece_events(0, piece)
+    written = writer.piece(0, piece)
     assert written == HEAD + b'"reasoning_content":"a"' + TAIL + HEAD + b'"content":"b"' + TAIL
-    assert completion.piece_events(0, Piece((), (), ())) == b""
+    assert writer.piece(0, Piece((), (), ())) == b""

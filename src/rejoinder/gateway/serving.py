@@ -1,7 +1,6 @@
-"""``POST /v1/chat/completions``: answers leave as they are sampled, and are recorded on the way.
+"""Serves turns in any dialect: answers leave as they are sampled, and are recorded on the way.
 
-A plain ASGI application, for this is the hot path: between a token and its bytes on the wire
-there is no other layer.
+Between a token and its bytes on the wire stands nothing but the dialect's writer.
 """
 
 from __future__ import annotations
@@ -12,17 +11,20 @@ import time
 from concurrent.futures import Future
 
 import structlog
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from rejoinder.engine.base import GenerateRequest, TokenChunk
 from rejoinder.errors import ContextLengthExceeded, EngineError, EngineTimeout, UnknownVersion
-from rejoinder.gateway import wire
 from rejoinder.gateway.arrival import Job, accept
+from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import Piece
-from rejoinder.gateway.errors import ApiError, from_engine, send_error
+from rejoinder.gateway.dialects.base import Dialect
+from rejoinder.gateway.endpoint import Endpoint
+from rejoinder.gateway.errors import ApiError, from_engine
 from rejoinder.gateway.generation import ClientGone, Generation
-from rejoinder.gateway.reading import read_body
+from rejoinder.gateway.identity import Headers
 from rejoinder.gateway.service import Service
+from rejoinder.journal.base import KeptResponse
 from rejoinder.types import Fate
 
 log = structlog.get_logger(__name__)
@@ -37,45 +39,24 @@ _STREAM_HEADERS = (
 )
 
 
-class ChatCompletions:
-    """The endpoint. One object serves all requests of a process."""
+class Turns(Endpoint):
+    """Samples turns and answers with them."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, dialect: Dialect) -> None:
+        super().__init__(service, dialect)
+        self._dialect = dialect
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        arrived = time.perf_counter()
-        service = self._service
-        try:
-            headers = dict(scope["headers"])
-            caller = service.keys.caller(headers)
-            with service.admission.admit(caller.key):
-                service.metrics.active.inc()
-                try:
-                    data = await read_body(receive, headers, service.config.gateway)
-                    job = await accept(service, headers, data, caller)
-                    await self._serve(job, arrived, receive, send)
-                finally:
-                    service.metrics.active.dec()
-        except ClientGone:
-            return  # before its body was complete: there is nothing to record
-        except EngineError as error:
-            await self._refuse(send, from_engine(error))
-        except ApiError as error:
-            await self._refuse(send, error)
-        except Exception as error:
-            log.exception("a request failed by a fault of the gateway")
-            service.note_error(f"internal error: {type(error).__name__}: {error}")
-            text = "internal error; the gateway's log has the details"
-            await self._refuse(send, ApiError(500, "internal_error", text))
-        else:
-            service.metrics.request_seconds.observe(time.perf_counter() - arrived)
-
-    async def _refuse(self, send: Send, error: ApiError) -> None:
-        self._service.metrics.errors.labels(str(error.status), error.code).inc()
-        self._service.recorder.count("rejected", error.code)
-        await send_error(send, error)
+    async def _answer(
+        self,
+        headers: Headers,
+        data: bytes,
+        caller: Caller,
+        arrived: float,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        job = await accept(self._service, self._dialect, headers, data, caller)
+        await self._serve(job, arrived, receive, send)
 
     async def _serve(self, job: Job, arrived: float, receive: Receive, send: Send) -> None:
         """Sample and send; whatever happens, the turns get their end."""
@@ -95,7 +76,7 @@ class ChatCompletions:
                 service.note_error(f"engine: {error}")
             if not job.started:
                 raise
-            await self._break_off(send, from_engine(error))
+            await self._break_off(job, send, from_engine(error))
         except asyncio.CancelledError:
             end = Fate.PROCESS_KILLED
             self._abort(job, Fate.PROCESS_KILLED, "the gateway was stopped")
@@ -107,7 +88,8 @@ class ChatCompletions:
                 raise
             log.exception("a stream broke off by a fault of the gateway")
             service.note_error(f"internal error: {type(error).__name__}: {error}")
-            await self._break_off(send, ApiError(500, "internal_error", "internal error"))
+            failure = ApiError(500, "internal_error", "internal error")
+            await self._break_off(job, send, failure)
         finally:
             if job.identity.done:
                 recorder.close_session(job.session_id)
@@ -126,18 +108,19 @@ class ChatCompletions:
         queued = [abort(answer.aborted(fate, error)) for answer in job.answers]
         return [future for future in queued if future is not None]
 
-    async def _break_off(self, send: Send, error: ApiError) -> None:
+    async def _break_off(self, job: Job, send: Send, error: ApiError) -> None:
         self._service.metrics.errors.labels("stream", error.code).inc()
-        data = wire.error_event(error)
+        data = job.writer.failed(error)
         with contextlib.suppress(TimeoutError):  # a client that does not read
             async with asyncio.timeout(UNREAD_S):
                 await send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _sample(self, job: Job, arrived: float, receive: Receive, send: Send) -> None:
         service = self._service
-        if len(job.prompt_ids) >= service.context_length:
+        longest = max(len(prompt.ids) for prompt in job.prompts)
+        if longest >= service.context_length:
             raise ContextLengthExceeded(
-                f"the messages have {len(job.prompt_ids)} tokens; this model's context of "
+                f"the prompt has {longest} tokens; this model's context of "
                 f"{service.context_length} tokens must also hold the answer: shorten the messages"
             )
         config = service.config.gateway
@@ -147,31 +130,31 @@ class ChatCompletions:
             service.engine, requests, receive, limit_s, config.engine_wait_s
         ) as generation:
             reply = _Reply(service, job, generation, send)
-            await (reply.stream() if job.body.stream else reply.whole())
+            await (reply.stream() if job.request.stream else reply.whole())
         self._measure(job)
 
     def _measure(self, job: Job) -> None:
         tokens = self._service.metrics.tokens
-        tokens.labels("prompt").inc(len(job.prompt_ids))
-        tokens.labels("cached").inc(job.answers[0].cached_tokens)
+        tokens.labels("prompt").inc(sum(len(prompt.ids) for prompt in job.prompts))
+        tokens.labels("cached").inc(sum(p.answers[0].cached_tokens for p in job.prompts))
         tokens.labels("completion").inc(sum(len(answer.ids) for answer in job.answers))
         if job.answers[0].first_token_s is not None:
             self._service.metrics.first_token_seconds.observe(job.answers[0].first_token_s)
 
 
 def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
-    top_logprobs = (job.body.top_logprobs or 0) if job.body.logprobs else None
     return [
         GenerateRequest(
             request_id=answer.turn_id,
-            prompt_ids=job.prompt_ids,
+            prompt_ids=prompt.ids,
             sampling=sampling,
             policy=job.target.policy,
             version=job.target.version,
-            top_logprobs=top_logprobs,
+            top_logprobs=job.request.top_logprobs,
             deadline_s=limit_s,
         )
-        for answer, sampling in zip(job.answers, job.samplings, strict=True)
+        for prompt in job.prompts
+        for answer, sampling in zip(prompt.answers, prompt.samplings, strict=True)
     ]
 
 
@@ -183,38 +166,23 @@ class _Reply:
         self._job = job
         self._generation = generation
         self._send = send
-        self._wire = wire.Completion(
-            job.completion_id,
-            job.created,
-            job.body.model or job.target.policy,
-            service.token_texts,
-            with_logprobs=bool(job.body.logprobs),
-        )
 
     async def stream(self) -> None:
         """Send events as tokens arrive."""
-        job, completion = self._job, self._wire
+        writer = self._job.writer
         # Nothing is sent before the engine has begun, so that its refusal keeps its status.
         burst = await self._generation.burst()
-        with_usage = bool(job.body.stream_options and job.body.stream_options.include_usage)
         fingerprint = self._fingerprint(burst[0][1].version)
-        completion.start(len(job.answers), fingerprint, with_usage=with_usage)
+        first = [(choice, self._take(choice, chunk)) for choice, chunk in burst]
+        data = writer.begin(fingerprint) + b"".join([writer.piece(*one) for one in first])
         await self._start(_STREAM_HEADERS, fingerprint)
-        events = [completion.role_event(answer.choice) for answer in job.answers]
         while burst:
-            events += [self._event(choice, chunk) for choice, chunk in burst]
-            data = b"".join(events)
             if data:
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            events.clear()
             burst = await self._generation.burst()
+            data = b"".join([writer.piece(choice, self._take(choice, it)) for choice, it in burst])
         # A client may take the finish reason for the end, so it too waits until all is durable.
-        recorded = await self._settle()
-        events = [completion.finish_event(answer, recorded=recorded) for answer in job.answers]
-        if with_usage:
-            figures = wire.usage(job.answers, len(job.prompt_ids))
-            events.append(completion.usage_event(fingerprint, figures))
-        data = b"".join(events) + wire.DONE
+        data = writer.end(recorded=await self._settle(fingerprint))
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self) -> None:
@@ -224,20 +192,16 @@ class _Reply:
         while burst := await self._generation.burst():
             version = burst[0][1].version
             for choice, chunk in burst:
-                self._take(choice, chunk)
+                piece = self._take(choice, chunk)
+                if job.writer_follows:
+                    job.writer.piece(choice, piece)
         if job.answers[0].versions:
             version = job.answers[0].versions[0].version
         fingerprint = self._fingerprint(version)
-        recorded = await self._settle()
-        extra = {"session_id": job.session_id} | ({} if recorded else {"recorded": False})
-        figures = wire.usage(job.answers, len(job.prompt_ids))
-        body = self._wire.whole(job.answers, fingerprint, figures, extra)
+        body = job.writer.whole(fingerprint, recorded=await self._settle(fingerprint))
         length = (b"content-length", b"%d" % len(body))
         await self._start(((b"content-type", b"application/json"), length), fingerprint)
         await self._send({"type": "http.response.body", "body": body})
-
-    def _event(self, choice: int, chunk: TokenChunk) -> bytes:
-        return self._wire.piece_events(choice, self._take(choice, chunk))
 
     def _take(self, choice: int, chunk: TokenChunk) -> Piece:
         answer = self._job.answers[choice]
@@ -246,11 +210,19 @@ class _Reply:
             self._generation.stop(choice)
         return piece
 
-    async def _settle(self) -> bool:
+    async def _settle(self, fingerprint: str) -> bool:
         """Make the answers durable; returns whether that is certain."""
         job = self._job
+        kept = None
+        if job.request.keep:
+            body = job.writer.whole(fingerprint, recorded=True)
+            kept = KeptResponse(body, job.request.own_messages)
         job.settled = True
-        finished = [answer.finished(job.history) for answer in job.answers]
+        finished = [
+            answer.finished(prompt.history, kept)
+            for prompt in job.prompts
+            for answer in prompt.answers
+        ]
         return await self._service.recorder.finish(finished)
 
     def _fingerprint(self, version: int) -> str:

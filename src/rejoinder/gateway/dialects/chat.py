@@ -1,0 +1,96 @@
+"""OpenAI chat completions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rejoinder.chat.messages import BadMessages, normalise
+from rejoinder.gateway.dialects.base import Opened, Reading
+from rejoinder.gateway.dialects.chat_body import IGNORED, ChatBody
+from rejoinder.gateway.dialects.chat_writer import ChatWriter
+from rejoinder.gateway.dialects.fields import biases, stops
+from rejoinder.gateway.errors import ApiError, from_messages
+from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
+from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.token_texts import TokenTexts
+
+
+class ChatCompletions:
+    """See ``Dialect``."""
+
+    path = "/v1/chat/completions"
+    id_prefix = "chatcmpl-"
+    body = ChatBody
+    summary = "Create a chat completion"
+
+    def __init__(self, texts: TokenTexts) -> None:
+        self._texts = texts
+
+    def read(self, data: bytes, most: int) -> Reading:
+        """See ``Dialect.read``."""
+        raw = parse_object(data)
+        body = convert(raw, ChatBody)
+        _check(body)
+        check_count(body.messages, most)
+        return Reading(
+            _request(body),
+            without_effect(raw, ChatBody, IGNORED),
+            partial(self._writer, body),
+        )
+
+    def _writer(self, body: ChatBody, opened: Opened) -> ChatWriter:
+        return ChatWriter(
+            opened,
+            self._texts,
+            with_logprobs=bool(body.logprobs),
+            with_usage=bool(body.stream_options and body.stream_options.include_usage),
+        )
+
+    def refusal(self, error: ApiError) -> tuple[int, bytes]:
+        """See ``Dialect.refusal``."""
+        return error.status, error.body()
+
+
+def _check(body: ChatBody) -> None:
+    if body.response_format is not None and body.response_format.type != "text":
+        raise ApiError(
+            400,
+            "unsupported_parameter",
+            f"response_format of type {body.response_format.type!r} is not served; ask for the "
+            "form in words, or leave response_format out",
+            "response_format",
+        )
+    if body.top_logprobs is not None and not body.logprobs:
+        raise ApiError(400, "invalid_value", "top_logprobs needs logprobs: true", "top_logprobs")
+
+
+def _request(body: ChatBody) -> TurnRequest:
+    try:
+        messages = normalise(body.messages)
+    except BadMessages as error:
+        raise from_messages(error) from error
+    return TurnRequest(
+        messages=messages,
+        model=body.model,
+        stream=bool(body.stream),
+        choices=body.n or 1,
+        tools=() if body.tool_choice == "none" else body.tools or (),
+        template_options=body.chat_template_kwargs,
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=max(body.top_k or 0, 0),
+        min_p=body.min_p or 0.0,
+        seed=body.seed,
+        stop=stops(body.stop),
+        frequency_penalty=body.frequency_penalty or 0.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        logit_bias=biases(body.logit_bias),
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        user=body.user or "",
+        session_id=body.session_id,
+        turn_type=body.turn_type,
+        session_done=bool(body.session_done),
+        metadata=body.metadata or {},
+        prompt_cache_key=body.prompt_cache_key,
+    )

@@ -1,0 +1,106 @@
+"""OpenAI responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import orjson
+
+from rejoinder.chat.messages import BadMessages
+from rejoinder.gateway.dialects.base import Opened, Reading
+from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
+from rejoinder.gateway.dialects.responses_input import read_input, shown_tools
+from rejoinder.gateway.dialects.responses_writer import ResponseWriter, echoed
+from rejoinder.gateway.errors import ApiError, from_messages
+from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
+from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.types import Json, Message
+
+
+class Responses:
+    """See ``Dialect``."""
+
+    path = "/v1/responses"
+    id_prefix = "resp_"
+    body = ResponsesBody
+    summary = "Create a response"
+
+    def __init__(self, texts: TokenTexts) -> None:
+        self._texts = texts
+
+    def read(self, data: bytes, most: int) -> Reading:
+        """See ``Dialect.read``."""
+        raw = parse_object(data)
+        _refuse(raw)
+        body = convert(raw, ResponsesBody)
+        _check_format(body)
+        if not isinstance(body.input, str):
+            check_count(body.input, most)
+        return Reading(
+            _request(body),
+            without_effect(raw, ResponsesBody, IGNORED) + _more_included(body),
+            partial(self._writer, body, echoed(body)),
+            follows=True,
+        )
+
+    def _writer(
+        self, body: ResponsesBody, echo: Mapping[str, orjson.Fragment], opened: Opened
+    ) -> ResponseWriter:
+        return ResponseWriter(opened, body, echo, self._texts)
+
+    def refusal(self, error: ApiError) -> tuple[int, bytes]:
+        """See ``Dialect.refusal``."""
+        return error.status, error.body()
+
+
+def _refuse(raw: Json) -> None:
+    for name, instead in REFUSED.items():
+        if raw.get(name):
+            raise ApiError(400, "unsupported_parameter", f"{name} is not served: {instead}", name)
+
+
+def _check_format(body: ResponsesBody) -> None:
+    kind = body.text.format.type if body.text and body.text.format else "text"
+    if kind != "text":
+        raise ApiError(
+            400,
+            "unsupported_parameter",
+            f"text.format of type {kind!r} is not served; ask for the form in words, or leave "
+            "text.format out",
+            "text.format",
+        )
+
+
+def _more_included(body: ResponsesBody) -> list[str]:
+    return ["include"] if set(body.include or ()) - {LOGPROBS} else []
+
+
+def _request(body: ResponsesBody) -> TurnRequest:
+    try:
+        messages = read_input(body.input)
+    except BadMessages as error:
+        raise from_messages(error) from error
+    wants_logprobs = body.top_logprobs or LOGPROBS in (body.include or ())
+    own = (Message("system", body.instructions),) if body.instructions else ()
+    return TurnRequest(
+        messages=own + messages,
+        continues=body.previous_response_id,
+        own_messages=len(own),
+        keep=body.store is not False,
+        model=body.model,
+        stream=bool(body.stream),
+        tools=shown_tools(body.tools or (), body.tool_choice),
+        template_options=body.chat_template_kwargs,
+        max_tokens=body.max_output_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
+        user=body.user or "",
+        session_id=body.session_id,
+        turn_type=body.turn_type,
+        session_done=bool(body.session_done),
+        metadata=body.metadata or {},
+        prompt_cache_key=body.prompt_cache_key,
+    )

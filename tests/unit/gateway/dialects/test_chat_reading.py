@@ -1,0 +1,65 @@
+"""What the chat dialect reads in a body, and how it refuses one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rejoinder.errors import ContextLengthExceeded
+from rejoinder.gateway.dialects.chat import ChatCompletions
+from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.types import Message
+
+HELLO = {"role": "user", "content": "Hi"}
+
+
+@pytest.fixture
+def read(tiny_tokenizer):
+    """Read a body made of fields."""
+    dialect = ChatCompletions(TokenTexts(tiny_tokenizer.tokenizer))
+
+    def reading(**fields: object):
+        return dialect.read(json.dumps({"messages": [HELLO], **fields}).encode(), 10)
+
+    return reading
+
+
+def test_a_body_that_asks_for_nothing_special_has_the_apis_defaults(read):
+    assert read().request == TurnRequest(messages=(Message("user", "Hi"),))
+    nulls = dict.fromkeys(("model", "n", "stop", "tools", "metadata", "temperature", "user"))
+    assert read(**nulls).request == read().request
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"top_k": -1}, "top_k", 0),
+        ({"max_tokens": 9, "max_completion_tokens": 8}, "max_tokens", 8),
+        ({"stop": "x"}, "stop", ("x",)),
+        ({"temperature": 0}, "temperature", 0.0),
+        ({"logprobs": True}, "top_logprobs", 0),
+        ({"tools": [{"type": "function"}]}, "tools", [{"type": "function"}]),
+        ({"tools": [{"type": "function"}], "tool_choice": "none"}, "tools", ()),
+        ({"logit_bias": {"7": 2}}, "logit_bias", {7: 2.0}),
+    ],
+)
+def test_fields_become_the_request(read, fields, name, value):
+    assert getattr(read(**fields).request, name) == value
+
+
+def test_fields_without_effect_are_named_and_unknown_ones_are_not(read):
+    assert sorted(read(store=True, brand_new=1).ignored) == ["other", "store"]
+
+
+def test_more_messages_than_can_fit_are_refused_before_they_are_looked_at(read):
+    with pytest.raises(ContextLengthExceeded):
+        read(messages=[{"role": "nobody"}] * 11)
+
+
+def test_a_bias_of_what_is_no_id_is_refused(read):
+    with pytest.raises(ApiError) as caught:
+        read(logit_bias={"word": 1})
+    assert caught.value.param == "logit_bias"

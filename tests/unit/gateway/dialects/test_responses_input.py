@@ -1,0 +1,180 @@
+"""Input items and tools of responses: what they become, and what is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from rejoinder.chat.messages import BadMessages
+from rejoinder.gateway.dialects.responses_input import read_input, shown_tools
+from rejoinder.gateway.errors import ApiError
+from rejoinder.types import Message, ToolCall
+
+REASONING = {
+    "id": "rs_1",
+    "type": "reasoning",
+    "summary": [],
+    "content": [{"type": "reasoning_text", "text": "Hm."}],
+}
+SAID = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}],
+}
+CALL = {
+    "id": "fc_1",
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "weather",
+    "arguments": '{"city": "Bern"}',
+    "status": "completed",
+}
+TOOL_CALL = ToolCall("call_1", "weather", '{"city": "Bern"}')
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+CLOCK = {"type": "function", "name": "clock", "description": "Tells the time.", "strict": None}
+
+
+def output(value: object) -> dict:
+    return {"type": "function_call_output", "call_id": "call_1", "output": value}
+
+
+def test_a_string_is_what_a_user_says():
+    assert read_input("Hi") == (Message("user", "Hi"),)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"role": "user", "content": "Hi"}, Message("user", "Hi")),
+        ({"role": "developer", "content": "Be brief."}, Message("system", "Be brief.")),
+        ({"role": "assistant", "content": "Hello."}, Message("assistant", "Hello.")),
+        (
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "a"},
+                    {"type": "input_text", "text": "b"},
+                ],
+            },
+            Message("user", "ab"),
+        ),
+        (
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+            Message("assistant", "No."),
+        ),
+        (output("rain"), Message("tool", "rain", tool_call_id="call_1")),
+        (
+            output([{"type": "input_text", "text": "rain"}]),
+            Message("tool", "rain", tool_call_id="call_1"),
+        ),
+        (CALL, Message("assistant", "", tool_calls=(TOOL_CALL,))),
+        (
+            {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}]},
+            Message("assistant", "", reasoning="Hm."),
+        ),
+    ],
+)
+def test_an_item_becomes_a_message(item, message):
+    assert read_input([item]) == (message,)
+
+
+def test_the_items_of_one_answer_become_one_message_again():
+    asked = {"role": "user", "content": "Weather?"}
+    items = [asked, REASONING, SAID, CALL, {**CALL, "call_id": "call_2"}, output("rain")]
+    answer = Message(
+        "assistant",
+        "Let me see.",
+        tool_calls=(TOOL_CALL, ToolCall("call_2", "weather", '{"city": "Bern"}')),
+        reasoning="Hm.",
+    )
+    assert read_input(items)[1] == answer
+    assert len(read_input(items)) == 3
+
+
+def test_text_of_one_answer_in_several_items_is_joined():
+    again = {**SAID, "id": "msg_2", "content": [{"type": "output_text", "text": " Done."}]}
+    assert read_input([SAID, CALL, again]) == (
+        Message("assistant", "Let me see. Done.", tool_calls=(TOOL_CALL,)),
+    )
+
+
+def test_messages_written_by_hand_stay_apart():
+    items = [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert [message.content for message in read_input(items)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        ([], "input"),
+        (["Hi"], "input[0]"),
+        ([{"role": "tool", "content": "x"}], "input[0].role"),
+        ([{"type": "message", "content": "x"}], "input[0].role"),
+        ([{"role": ["user"], "content": "x"}], "input[0].role"),
+        ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0]"),
+        ([{"role": "user", "content": 7}], "input[0].content"),
+        ([{"id": "msg_1"}], "input[0]"),
+        ([{"type": "item_reference", "id": "msg_1"}], "input[0]"),
+        ([{"type": "web_search_call", "id": "ws_1"}], "input[0]"),
+        ([{"type": ["message"]}], "input[0]"),
+        ([{**CALL, "call_id": None}], "input[0]"),
+        ([{"type": "function_call_output", "output": "x"}], "input[0].call_id"),
+        ([output(7)], "input[0].output"),
+        ([{**REASONING, "content": [{"type": "output_text"}]}], "input[0].content[0]"),
+    ],
+)
+def test_what_cannot_be_read_is_named(items, param):
+    with pytest.raises(BadMessages) as caught:
+        read_input(items)
+    assert caught.value.param == param
+
+
+def test_functions_get_the_form_that_templates_know():
+    assert shown_tools([WEATHER, CLOCK], None) == [
+        {
+            "type": "function",
+            "function": {"name": "weather", "parameters": {"type": "object"}},
+        },
+        {"type": "function", "function": {"name": "clock", "description": "Tells the time."}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("auto", ["weather", "clock"]),
+        ("required", ["weather", "clock"]),
+        ("none", []),
+        ({"type": "function", "name": "clock"}, ["weather", "clock"]),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "function", "name": "clock"}],
+            },
+            ["clock"],
+        ),
+        ({"type": "allowed_tools", "tools": None}, []),
+    ],
+)
+def test_the_choice_says_which_tools_the_prompt_names(choice, names):
+    assert [tool["function"]["name"] for tool in shown_tools([WEATHER, CLOCK], choice)] == names
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "param"),
+    [
+        ([{"type": "web_search"}], None, "tools[0].type"),
+        ([WEATHER, {"type": "custom", "name": "patch"}], "none", "tools[1].type"),
+        ([{"name": "weather"}], None, "tools[0].type"),
+        ([{"type": "function", "function": {"name": "weather"}}], None, "tools[0].name"),
+        ([WEATHER], "always", "tool_choice"),
+        ([WEATHER], {"type": "web_search"}, "tool_choice"),
+    ],
+)
+def test_tools_that_cannot_be_offered_are_refused(tools, choice, param):
+    with pytest.raises(ApiError) as caught:
+        shown_tools(tools, choice)
+    assert (caught.value.status, caught.value.param) == (400, param)

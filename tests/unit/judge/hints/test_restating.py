@@ -1,0 +1,42 @@
+"""What people say of the answer before, restated for one that is still to come."""
+
+from __future__ import annotations
+
+import pytest
+
+from rejoinder.judge.hints.restating import restated
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Please say that in a single short sentence", "Answer in a single short sentence"),
+        ("Put the whole answer into two lines", "Answer in two lines"),
+        ("Keep it to one short sentence", "Answer in one short sentence"),
+        ("Please keep your answer down to 30 words", "Answer in 30 words"),
+        ("I want just one short sentence", "Answer in one short sentence"),
+        ("Give me one short paragraph", "Answer in one short paragraph"),
+        ("Reply with a single brief sentence", "Answer in a single brief sentence"),
+        ("Answer with one short sentence about gardening", "Answer in one short sentence"),
+        ("Please answer it in one short sentence", "Answer in one short sentence"),
+        ("No list, please, just say how", "No list, just say how"),
+    ],
+)
+def test_a_wish_becomes_an_instruction_for_the_next_answer(said: str, told: str) -> None:
+    assert restated(said) == told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Do not use lists",
+        "I would like a friendly word at the end",
+        "Write the solution as a short paragraph",
+        "I want a little more, one whole sentence would be right",
+        "Use simple words",
+        "Use one more line",
+        'Begin your answer with "Hello!"',
+    ],
+)
+def test_what_needs_no_restating_stays(said: str) -> None:
+    assert restated(said) == said
