@@ -18,7 +18,7 @@ from rejoinder.types import Json
 
 TRAINING = TrainerConfig(
     batch_size=16,
-    learning_rate=2e-5,
+    learning_rate=4e-5,
     baseline="leave_one_out",
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
