@@ -125,7 +125,10 @@ class OpenClaw:
                     "workspace": str(self.home / "work"),
                     "skipBootstrap": True,
                     "model": {"primary": "rejoinder/default"},
-                    "heartbeat": {"every": "30m", "target": "none"},
+                    "heartbeat": {
+                        "every": "24h",
+                        "target": "none",
+                    },  # but for those that tests ask for
                 }
             },
             "models": {"mode": "merge", "providers": {"rejoinder": provider}},
