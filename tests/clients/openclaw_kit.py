@@ -125,7 +125,8 @@ class OpenClaw:
                     "workspace": str(self.home / "work"),
                     "skipBootstrap": True,
                     "model": {"primary": "rejoinder/default"},
-                    "heartbeat": {"every": "30m", "target": "none"},
+                    # None but those that a test asks for.
+                    "heartbeat": {"every": "24h", "target": "none"},
                 }
             },
             "models": {"mode": "merge", "providers": {"rejoinder": provider}},
