@@ -18,7 +18,7 @@ from rejoinder.judge.one_pass import OnePassJudge
 from rejoinder.types import Message, ToolCall
 
 KINDS = ("extractive", "llm", "judge")
-COPY = "Please write in whole sentences and leave out the list."
+COPY = "Write in whole sentences and leave out the list."
 TURNS = {
     "plain": ([user("q")], assistant("1. a\n2. b"), [user(COPY)]),
     "empty": ([user("")], assistant(""), [user("")]),

@@ -230,7 +230,7 @@ async def test_regression_a_job_that_kills_the_judge_each_time_ends_as_judge_fai
 
 # --- hints and a person's score -----------------------------------------------------------------
 
-WISH = "Please answer in one short sentence."
+WISH = "Answer in one short sentence."
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import pytest
 
 import hints
 from rejoinder.evaluation.personas.persona import load_persona
+from rejoinder.journal.base import HintMaker
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.labelled import load_labelled_hints
 
@@ -50,11 +51,14 @@ async def test_a_persona_is_counted_by_its_sentences_and_by_those_of_its_own_wis
             return Hinting(("Say hello first.",))
         return Hinting((), HintFate.NOTHING_SAID)
 
-    judge = SimpleNamespace(fingerprint="f", hints=given)
-    figures = await hints.measure_persona(judge, load_persona("greeting"))
-    assert figures["counts"][1:] == [10, 8]
-    assert figures["coverage_of_its_wish"] == 0.7
-    assert figures["coverage_of_complaints"] == round(7 / figures["counts"][0], 4)
+    judge = SimpleNamespace(maker=HintMaker("f", "extractive", None, "p"), hints=given)
+    persona = load_persona("greeting")
+    figures = await hints.measure_persona(judge, persona)
+    cores = persona.voice["no_greeting"].cores
+    assert figures["counts"][1:] == [len(cores), 8]
+    named = sum("hello" in core.lower() for core in cores)
+    assert figures["coverage_of_its_wish"] == named / len(cores)
+    assert figures["coverage_of_complaints"] == round(named / figures["counts"][0], 4)
     assert figures["hints_where_none_is_due"] == 0.125
     assert len(figures["missed"]) == figures["counts"][0] - 7
 
@@ -72,7 +76,7 @@ async def test_each_hint_counts_for_precision_and_each_directive_for_coverage():
     async def given(*_: object) -> Hinting:
         return script.pop(0)
 
-    judge = SimpleNamespace(fingerprint="f", hints=given)
+    judge = SimpleNamespace(maker=HintMaker("f", "extractive", None, "p"), hints=given)
     figures = await hints.measure(judge, [directive, directive, praise])
     assert (figures["coverage"], figures["precision"]) == (0.5, 0.3333)
     assert (figures["rejected"], figures["leaks"], figures["stopped_leaks"]) == (0.0, 1, 1)
