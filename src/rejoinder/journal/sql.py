@@ -186,7 +186,7 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
 
     def add_next_state(self, state: NextState) -> Future[None]:
         """See ``TurnJournal``."""
-        return self._writer.add_durable(state)
+        return self._writer.add_durable(state, hurries=False)
 
     def add_feedback(
         self, scope: Scope, completion_id: str, choice: int, score: int, text: str | None

@@ -33,6 +33,9 @@ TARGET_S = 0.010
 """Length of a transaction that the batch size is steered to."""
 SMALLEST, LARGEST = 8, 512
 """Bounds of the batch size, in writes."""
+LINGER_S = 0.02
+"""How long writes that nobody waits for may wait for one that somebody does: then one flush serves
+both. An answer that comes at once needs one instead of two."""
 LOCKED_S = 60.0
 """How long a lock held by another process is waited for before writes fail."""
 
@@ -58,6 +61,8 @@ class _Write:
     call: Callable[[Connection], Any] | None
     future: Future[Any] | None
     done: Callable[[bool], None] | None
+    hurries: bool = True
+    """Somebody waits for it."""
     result: Any = None
     error: Exception | None = None
 
@@ -79,6 +84,8 @@ class Writer:
         self._queue_limit = queue_limit
         self._queue: deque[_Write] = deque()
         self._wake = threading.Condition()
+        self._hurrying = 0
+        """Queued writes that somebody waits for."""
         self._closing = False
         self._size = 64
         self._connection = database.connect()
@@ -90,12 +97,15 @@ class Writer:
 
     def add(self, item: Any, done: Callable[[bool], None] | None = None) -> None:
         """Queue an item for the group; nobody waits. ``done`` runs in the writer's thread."""
-        self._put(_Write(item, None, None, done))
+        self._put(_Write(item, None, None, done, hurries=False))
 
-    def add_durable(self, item: Any) -> Future[None]:
-        """Queue an item for the group; the future resolves after the commit."""
+    def add_durable(self, item: Any, *, hurries: bool = True) -> Future[None]:
+        """Queue an item for the group; the future resolves after the commit.
+
+        ``hurries``: somebody waits for that.
+        """
         future: Future[None] = Future()
-        self._put(_Write(item, None, future, None))
+        self._put(_Write(item, None, future, None, hurries=hurries))
         return future
 
     def submit(self, call: Callable[[Connection], T]) -> Future[T]:
@@ -138,7 +148,8 @@ class Writer:
                     "journal.url on a faster disk"
                 )
             self._queue.append(write)
-            if len(self._queue) == 1:
+            self._hurrying += write.hurries
+            if len(self._queue) == 1 or (write.hurries and self._hurrying == 1):
                 self._wake.notify()
 
     # --- the thread ---------------------------------------------------------------------------
@@ -172,8 +183,20 @@ class Writer:
                 self._wake.wait(timeout=1.0)
             if not self._queue:
                 return None if self._closing else []
+            self._linger()
             count = min(self._size, len(self._queue))
-            return [self._queue.popleft() for _ in range(count)]
+            taken = [self._queue.popleft() for _ in range(count)]
+            self._hurrying -= sum(write.hurries for write in taken)
+            return taken
+
+    def _linger(self) -> None:
+        """Wait a moment for company while nobody waits for what is queued."""
+        until = time.monotonic() + LINGER_S
+        while not (self._hurrying or self._closing or len(self._queue) >= self._size):
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self._wake.wait(left)
 
     def _steer(self, count: int, seconds: float) -> None:
         """Adapt the batch size; the flush is left out, as a smaller batch would not shorten it."""

@@ -10,6 +10,7 @@ import pytest
 from journal_story import SCOPE, Story, finishing, opening, unique
 
 from rejoinder.errors import JournalError
+from rejoinder.journal import writer
 from rejoinder.journal.sql import SqlJournal
 
 
@@ -139,14 +140,20 @@ def test_a_lock_held_by_another_process_is_waited_for(
     future.result(10)
 
 
-def test_answers_that_come_together_share_a_commit(story: Story) -> None:
-    commits = []
+def commits_of(story: Story) -> list[str]:
+    """Return a list to which every commit from now on is added."""
+    commits: list[str] = []
     story.journal._writer.submit(
         lambda c: c.connection.driver_connection.set_trace_callback(
             lambda sql: commits.append(sql) if sql == "COMMIT" else None
         )
     ).result(10)
     commits.clear()
+    return commits
+
+
+def test_answers_that_come_together_share_a_commit(story: Story) -> None:
+    commits = commits_of(story)
     go = hold_writer(story)
     turns = [opening() for _ in range(20)]
     for turn in turns:
@@ -155,6 +162,27 @@ def test_answers_that_come_together_share_a_commit(story: Story) -> None:
     go.set()
     wait(futures, 10)
     assert len(commits) <= 3
+
+
+def test_an_answer_that_comes_at_once_shares_the_commit_of_its_request(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LINGER_S", 30.0)
+    commits = commits_of(story)
+    for _ in range(3):
+        turn = opening()
+        story.journal.open_turn(turn)
+        story.journal.finish_turn(finishing(turn)).result(10)
+    assert len(commits) == 3
+
+
+def test_what_nobody_waits_for_is_written_soon_all_the_same(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    deadline = time.monotonic() + 10
+    while not story.journal.explain_turn(turn.turn_id):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_nobody_waits_for_a_writer_that_has_died(story: Story) -> None:
