@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import tomllib
 import types
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,12 +21,17 @@ from rejoinder.cli.main import app
 from rejoinder.config import Config
 
 REFERENCE = Path(__file__).parent / "reference"
+PROTOCOLS = REFERENCE / "protocols.toml"
 _NOTE = "<!-- Written by docs/generate.py: change the code and run `make docs`. -->\n"
 
 
 def pages() -> dict[Path, str]:
     """Return the generated pages by their path."""
-    return {REFERENCE / "cli.md": cli_page(), REFERENCE / "configuration.md": configuration_page()}
+    return {
+        REFERENCE / "cli.md": cli_page(),
+        REFERENCE / "configuration.md": configuration_page(),
+        REFERENCE / "protocols.md": protocols_page(),
+    }
 
 
 # --- commands --------------------------------------------------------------------------------
@@ -218,6 +224,25 @@ def _toml(value: object) -> str:
     from rejoinder.launch.toml import toml_value
 
     return toml_value(value)
+
+
+# --- protocols -------------------------------------------------------------------------------
+
+
+def protocols_page() -> str:
+    """Return the tables of what each API has, here and at other servers."""
+    page = tomllib.loads(PROTOCOLS.read_text("utf-8"))
+    lines = [_NOTE.replace("the code", PROTOCOLS.name), "# Protocols", "", page["before"]]
+    for table in page["tables"]:
+        columns = ["", *table["columns"], "Rejoinder"]
+        lines += [f"## {table['title']}", "", _row(columns), "|---" * len(columns) + "|"]
+        lines += [_row([row["feature"], *row["others"], row["rejoinder"]]) for row in table["rows"]]
+        lines.append("")
+    return "\n".join([*lines, page["after"].lstrip("\n")])
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

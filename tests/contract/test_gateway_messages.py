@@ -225,6 +225,16 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(gateway):
         assert (turn["fate"], turn["answer_tokens"]) == ("engine_failed", 3)
 
 
+async def test_a_client_that_goes_away_aborts_its_turn(gateway):
+    async with gateway() as g:
+        g.engine.say("Paris", gate=asyncio.Event(), gate_after=2)
+        body = {"max_tokens": 9, "messages": [HELLO], "stream": True}
+        async with g.client.stream("POST", "/v1/messages", json=body) as response:
+            await anext(response.aiter_raw())
+        await g.eventually(lambda: g.engine.running == 0)
+        await g.eventually(lambda: g.turns()[0]["fate"] == "client_gone")
+
+
 async def test_counted_tokens_are_those_of_the_prompt_and_make_no_turn(gateway):
     async with gateway() as g:
         asked = {"messages": [HELLO], "system": "Be kind.", "tools": [TOOL]}

@@ -101,8 +101,10 @@ def test_a_missing_length_is_named():
 
 
 def test_fields_without_effect_are_named_and_unknown_ones_are_not():
-    ignored = read(service_tier="auto", brand_new=1, betas=["x"]).ignored
-    assert sorted(ignored) == ["betas", "other", "service_tier"]
+    format_ = {"type": "json_schema", "schema": {"type": "object"}}
+    fields = {"betas": ["x"], "output_config": {"format": format_}, "service_tier": "auto"}
+    ignored = read(**fields, brand_new=1).ignored
+    assert sorted(ignored) == ["betas", "other", "output_config", "service_tier"]
 
 
 def test_more_messages_than_can_fit_are_refused_before_they_are_looked_at():

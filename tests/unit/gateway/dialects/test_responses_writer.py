@@ -151,6 +151,18 @@ def test_thoughts_text_and_calls_are_items_in_their_order(told):
     assert (done["item_id"], done["arguments"]) == (call["id"], '{"a":1}')
 
 
+def test_each_call_is_an_item_of_its_own(told):
+    second = [
+        Piece([CallBegun(1, "call_2", "g"), ArgumentsDelta(1, "{}"), CallEnded(1)], [9], ()),
+    ]
+    for response in (
+        told().stream(CALL + second)[-1]["response"],
+        told().whole(CALL + second),
+    ):
+        calls = [(item["call_id"], item["name"], item["arguments"]) for item in response["output"]]
+        assert calls == [("call_1", "f", '{"a":1}'), ("call_2", "g", "{}")]
+
+
 def test_a_response_is_the_same_streamed_or_not(told):
     pieces = CALL + TEXT + THOUGHTS
     streamed, whole = told().stream(pieces)[-1]["response"], told().whole(pieces)
