@@ -40,12 +40,27 @@ class Messages:
         """See ``Dialect.read``."""
         raw = parse_object(data)
         body = convert(raw, MessagesBody)
+        _refuse_format(body)
         ignored = without_effect(raw, MessagesBody, IGNORED)
         return Reading(_request(body, most), ignored, partial(_writer, body), follows=True)
 
     def refusal(self, error: ApiError) -> tuple[int, bytes]:
         """See ``Dialect.refusal``."""
         return error.status, orjson.dumps(error_body(error))
+
+
+def _refuse_format(body: MessagesBody) -> None:
+    named = {
+        "output_config.format": body.output_config and body.output_config.format,
+        "output_format": body.output_format,
+    }
+    for param, asked in named.items():
+        if asked is not None:
+            text = (
+                f"{param} is not served, for the engine cannot constrain its answer; ask for the "
+                "form in words, or leave it out"
+            )
+            raise ApiError(400, "unsupported_parameter", text, param)
 
 
 class CountTokens:

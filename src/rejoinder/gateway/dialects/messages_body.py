@@ -22,6 +22,12 @@ class Thinking(Struct):
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
 
 
+class OutputConfig(Struct):
+    """``output_config``: its format cannot be honoured, and everything else has no effect."""
+
+    format: Json | None = None
+
+
 class Tool(Struct):
     """A tool that the client runs."""
 
@@ -58,6 +64,9 @@ class MessagesBody(CountBody, kw_only=True):
         ]
         | None
     ) = None
+    output_config: OutputConfig | None = None
+    output_format: Json | None = None
+    """As it was before ``output_config``."""
     metadata: Json | None = None
     session_id: str | None = None
     turn_type: str | None = None
@@ -67,8 +76,7 @@ class MessagesBody(CountBody, kw_only=True):
 IGNORED = frozenset(
     (
         "betas", "cache_control", "container", "context_management", "diagnostics",
-        "inference_geo", "mcp_servers", "output_config", "output_format", "service_tier", "speed",
-        "user_profile_id",
+        "inference_geo", "mcp_servers", "service_tier", "speed", "user_profile_id",
     )
 )  # fmt: skip
 """Fields of the API without an effect here; like unknown ones they are tolerated and counted."""

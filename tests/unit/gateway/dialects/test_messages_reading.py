@@ -101,10 +101,23 @@ def test_a_missing_length_is_named():
 
 
 def test_fields_without_effect_are_named_and_unknown_ones_are_not():
-    format_ = {"type": "json_schema", "schema": {"type": "object"}}
-    fields = {"betas": ["x"], "output_config": {"format": format_}, "service_tier": "auto"}
+    fields = {"betas": ["x"], "output_config": {"effort": "low"}, "service_tier": "auto"}
     ignored = read(**fields, brand_new=1).ignored
-    assert sorted(ignored) == ["betas", "other", "output_config", "service_tier"]
+    assert sorted(ignored) == ["betas", "other", "service_tier"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        ({"output_format": {"type": "json_schema"}}, "output_format"),
+    ],
+)
+def test_a_form_that_cannot_be_kept_to_is_refused(fields, param):
+    with pytest.raises(ApiError) as caught:
+        read(**fields)
+    assert (caught.value.status, caught.value.code) == (400, "unsupported_parameter")
+    assert caught.value.param == param
 
 
 def test_more_messages_than_can_fit_are_refused_before_they_are_looked_at():
