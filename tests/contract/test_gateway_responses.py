@@ -406,7 +406,7 @@ async def test_what_is_only_given_back_may_be_deep_and_large(gateway, stream, fi
     value = {
         "metadata": {"deep": deep, "large": 10**30},
         "tools": [{"type": "function", "name": "f", "parameters": deep}],
-        "tool_choice": {"type": "function", "name": "f", "more": deep},
+        "tool_choice": {"type": "allowed_tools", "tools": [], "more": deep},
         "max_output_tokens": 10**30,
     }[field]
     async with gateway() as g:

@@ -256,6 +256,31 @@ async def test_a_call_that_is_asked_for_is_begun_in_the_prompt(tools_gateway, ch
         assert (json.loads(arguments), reason) == ({"city": "Bern"}, "tool_calls")
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["any", "by its name"])
+async def test_every_api_begins_a_call_that_is_asked_for(tools_gateway, thinker, named):
+    schema = {"type": "object"}
+    responses = {
+        "input": "?",
+        "tools": [{"type": "function", "name": "weather", "parameters": schema}],
+        "tool_choice": {"type": "function", "name": "weather"} if named else "required",
+    }
+    messages = {
+        "messages": [user("?")],
+        "max_tokens": 64,
+        "tools": [{"name": "weather", "input_schema": schema}],
+        "tool_choice": {"type": "tool", "name": "weather"} if named else {"type": "any"},
+    }
+    async with tools_gateway() as g:
+        g.engine.say(' {"city": "Bern"}}</tool_call>')
+        (item,) = (await g.client.post("/v1/responses", json=responses)).json()["output"]
+        assert (item["name"], json.loads(item["arguments"])) == ("weather", {"city": "Bern"})
+        (block,) = (await g.client.post("/v1/messages", json=messages)).json()["content"]
+        assert (block["name"], block["input"]) == ("weather", {"city": "Bern"})
+        begun = thinker.encode('<tool_call>\n{"name": "weather", "arguments":')
+        for request in g.engine.requests:
+            assert list(request.prompt_ids)[-len(begun) :] == list(begun)
+
+
 async def test_what_begins_a_call_was_not_sampled_and_is_recorded_so(tools_gateway, thinker):
     """Rule 1: it stands in the prompt, where nothing trains."""
     async with tools_gateway() as g:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,11 +18,13 @@ from rejoinder.gateway.dialects.messages_body import (
     MessagesBody,
     Thinking,
     Tool,
+    ToolChoice,
 )
 from rejoinder.gateway.dialects.messages_writer import MessagesWriter, error_body
 from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import MAX_USER_CHARS, TurnRequest
+from rejoinder.gateway.tool_choice import WantedCall, wanted_call
 from rejoinder.types import Json
 
 _SESSION_MARK = "_session_"
@@ -118,8 +121,15 @@ def _prompt(body: CountBody, most: int) -> TurnRequest:
         messages=messages,
         model=body.model,
         tools=() if hidden else tools,
+        wanted_call=_asked_call(body.tool_choice, tools),
         template_options=_options(body.thinking),
     )
+
+
+def _asked_call(choice: ToolChoice | None, tools: Sequence[Json]) -> WantedCall | None:
+    if choice is not None and choice.type == "tool":
+        return wanted_call({"function": {"name": choice.name}}, tools)
+    return wanted_call(None if choice is None else choice.type, tools)
 
 
 def _tool(tool: Tool, param: str) -> Json:

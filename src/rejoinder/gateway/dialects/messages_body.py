@@ -11,9 +11,11 @@ from rejoinder.types import Json
 
 
 class ToolChoice(Struct):
-    """``tool_choice``. Only ``none`` has an effect: no call is forced."""
+    """``tool_choice``."""
 
     type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    """Of the tool, where it is one."""
 
 
 class Thinking(Struct):

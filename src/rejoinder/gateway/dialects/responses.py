@@ -10,7 +10,7 @@ import orjson
 from rejoinder.chat.messages import BadMessages
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
-from rejoinder.gateway.dialects.responses_input import read_input, shown_tools
+from rejoinder.gateway.dialects.responses_input import asked_call, read_input, shown_tools
 from rejoinder.gateway.dialects.responses_writer import ResponseWriter, echoed
 from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
@@ -84,6 +84,7 @@ def _request(body: ResponsesBody) -> TurnRequest:
         raise from_messages(error) from error
     wants_logprobs = body.top_logprobs or LOGPROBS in (body.include or ())
     own = (Message("system", body.instructions),) if body.instructions else ()
+    tools = shown_tools(body.tools or (), body.tool_choice)
     return TurnRequest(
         messages=own + messages,
         continues=body.previous_response_id,
@@ -91,7 +92,8 @@ def _request(body: ResponsesBody) -> TurnRequest:
         keep=body.store is not False,
         model=body.model,
         stream=bool(body.stream),
-        tools=shown_tools(body.tools or (), body.tool_choice),
+        tools=tools,
+        wanted_call=asked_call(tools, body.tool_choice),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_output_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from rejoinder.chat.messages import BadMessages, flatten, read_call
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.tool_choice import WantedCall, wanted_call
 from rejoinder.types import Json, Message, ToolCall
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -154,6 +155,19 @@ def shown_tools(tools: Sequence[Json], choice: str | Json | None) -> list[Json]:
         "tool_choice is 'none', 'auto', 'required', or of type 'function' or 'allowed_tools'",
         "tool_choice",
     )
+
+
+def asked_call(shown: Sequence[Json], choice: str | Json | None) -> WantedCall | None:
+    """Return the call that an answer has to begin with; ``shown`` are the tools of the prompt.
+
+    Raises:
+        ApiError: 400, the choice names none of the tools, or there are none.
+    """
+    if not isinstance(choice, dict):
+        return wanted_call(choice, shown)
+    if choice.get("type") == "function":
+        return wanted_call({"function": {"name": choice.get("name")}}, shown)
+    return wanted_call(choice.get("mode") if choice.get("mode") == "required" else None, shown)
 
 
 def _function(tool: Json, param: str) -> Json:

@@ -10,6 +10,7 @@ from rejoinder.errors import ContextLengthExceeded
 from rejoinder.gateway.dialects.messages import CountTokens, Messages
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.tool_choice import WantedCall
 from rejoinder.types import Message
 
 HELLO = {"role": "user", "content": "Hi"}
@@ -54,6 +55,26 @@ def test_tools_take_the_form_that_chat_templates_know():
     for choice in ({"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "weather"}):
         assert len(read(tools=[TOOL], tool_choice=choice).request.tools) == 1
     assert read(tools=[TOOL], tool_choice={"type": "none"}).request.tools == ()
+
+
+@pytest.mark.parametrize(
+    ("choice", "call"),
+    [
+        ({"type": "auto"}, None),
+        ({"type": "none"}, None),
+        ({"type": "any"}, WantedCall("weather")),
+        ({"type": "tool", "name": "weather"}, WantedCall("weather")),
+    ],
+)
+def test_the_choice_says_which_call_is_asked_for(choice, call):
+    assert read(tools=[TOOL], tool_choice=choice).request.wanted_call == call
+
+
+@pytest.mark.parametrize("choice", [{"type": "tool", "name": "unknown"}, {"type": "tool"}])
+def test_a_call_of_no_tool_is_refused(choice):
+    with pytest.raises(ApiError) as caught:
+        read(tools=[TOOL], tool_choice=choice)
+    assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
 @pytest.mark.parametrize(

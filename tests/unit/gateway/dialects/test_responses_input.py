@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rejoinder.chat.messages import BadMessages
-from rejoinder.gateway.dialects.responses_input import read_input, shown_tools
+from rejoinder.gateway.dialects.responses_input import asked_call, read_input, shown_tools
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.tool_choice import WantedCall
 from rejoinder.types import Message, ToolCall
 
 REASONING = {
@@ -161,6 +162,36 @@ def test_functions_get_the_form_that_templates_know():
 )
 def test_the_choice_says_which_tools_the_prompt_names(choice, names):
     assert [tool["function"]["name"] for tool in shown_tools([WEATHER, CLOCK], choice)] == names
+
+
+@pytest.mark.parametrize(
+    ("choice", "call"),
+    [
+        (None, None),
+        ("auto", None),
+        ("none", None),
+        ("required", WantedCall(None)),
+        ({"type": "function", "name": "clock"}, WantedCall("clock")),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [CLOCK]}, None),
+        ({"type": "allowed_tools", "mode": "required", "tools": [CLOCK]}, WantedCall("clock")),
+    ],
+)
+def test_the_choice_says_which_call_is_asked_for(choice, call):
+    assert asked_call(shown_tools([WEATHER, CLOCK], choice), choice) == call
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "function", "name": "unknown"},
+        {"type": "function"},
+        {"type": "allowed_tools", "mode": "required", "tools": []},
+    ],
+)
+def test_a_call_of_no_tool_is_refused(choice):
+    with pytest.raises(ApiError) as caught:
+        asked_call(shown_tools([WEATHER, CLOCK], choice), choice)
+    assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
 @pytest.mark.parametrize(
