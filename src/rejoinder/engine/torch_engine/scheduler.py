@@ -137,10 +137,13 @@ class Scheduler:
         """
         if not self._slots.has_free():
             return
-        for sequence in fair_order(self._waiting, self.running):
+        # Found out once for all of them: a long queue must not cost every step milliseconds.
+        has_place = {kind: self._has_place(is_background=kind) for kind in (False, True)}
+        waiting = [one for one in self._waiting if has_place[_is_background(one)]]
+        for sequence in fair_order(waiting, self.running):
             if not self._slots.has_free():
                 return
-            if not self._has_place(sequence):
+            if not self._has_place(is_background=_is_background(sequence)):
                 continue
             weights = sequence.weights or live(sequence.request.policy)
             if self._is_being_computed(sequence, weights):
@@ -151,9 +154,9 @@ class Scheduler:
             sequence.cached = sequence.slot.length
             bisect.insort(self.running, sequence, key=lambda running: running.rank)
 
-    def _has_place(self, sequence: Sequence) -> bool:
+    def _has_place(self, *, is_background: bool) -> bool:
         background = sum(_is_background(one) for one in self.running)
-        if _is_background(sequence):
+        if is_background:
             return background < self._reserved or len(self.running) < self._max_background
         return len(self.running) - background < self._max_people
 
