@@ -40,7 +40,6 @@ _FORM = re.compile(
     re.IGNORECASE,
 )
 """Pieces that are a whole answer; "a closing line" and "a sentence at the end" are parts of one."""
-_ONLY = re.compile(r"^(?:just|only)\s+", re.IGNORECASE)
 
 
 def restated(instruction: str) -> str:
@@ -51,4 +50,4 @@ def restated(instruction: str) -> str:
     )
     text = _ANSWER_IT.sub("Answer in", _LIMITS.sub("Answer in", text))
     text = re.sub(r"^(Answer in)\s+(?:just|only)\s+", r"\1 ", text)
-    return _FORM.sub(lambda match: f"Answer in {_ONLY.sub('', match[1])}", text)
+    return _FORM.sub(r"Answer in \1", text)
