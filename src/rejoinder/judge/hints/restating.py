@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _PLEASE = re.compile(
-    r"^(?:please|just|kindly|so|and),?\s+|(?<!\bsay),?\s+please\b|(?<!\bsay )\bplease\s+",
+    r"^(?:please|just|kindly|so|and),?\s+|(?<!\bsay),?\s+please\b(?!\s+\w)|(?<!\bsay )\bplease\s+",
     re.IGNORECASE,
 )
 _POINTS_BACK = re.compile(

@@ -20,6 +20,7 @@ from rejoinder.judge.hints.restating import restated
         ("Answer with one short sentence about gardening", "Answer in one short sentence"),
         ("Please answer it in one short sentence", "Answer in one short sentence"),
         ("No list, please, just say how", "No list, just say how"),
+        ("I want a long answer, please tell me more", "I want a long answer, tell me more"),
         ("Explain that with a simple example", "Answer with a simple example"),
         ("Write one or two short sentences, please", "Answer in one or two short sentences"),
     ],
