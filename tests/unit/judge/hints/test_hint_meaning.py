@@ -195,3 +195,10 @@ def test_regression_kind_words_of_a_persona_were_quoted_as_a_complaint(name: str
     said = [one.format(word="tulips", topic="tulips") for one in kind.cores]
     wrong = {one: hint for one in (*kind.openers, *said, *kind.closers) if (hint := hint_of(one))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "said", ["Hello again!", "Hi again. How deep do I plant tulips?", "Good day to you, too!"]
+)
+def test_regression_a_greeting_was_quoted_as_a_complaint(said: str) -> None:
+    assert hint_of(said) == ""
