@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
 from rejoinder.cli.journal import journal_file, open_journal
-from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, TorchEngineConfig
+from rejoinder.config import LOOPBACK, Config, LlmJudgeConfig, LlmVotesConfig, TorchEngineConfig
 from rejoinder.engine.base import Engine
 from rejoinder.engine.connect import connect_engine
 from rejoinder.errors import EngineError, JudgeError, RejoinderError
@@ -26,6 +26,7 @@ from rejoinder.types import Fate, Judgement, Message
 _QUESTION = (Message("user", "What is the capital of France?"),)
 _ANSWER = Message("assistant", "The capital of France is Paris.")
 _PRAISE = (Message("user", "Perfect, thank you! That is exactly what I wanted to know."),)
+_NEEDS_ENGINE = "it needs the engine: start `rejoinder up`"
 
 
 def configuration(config: Config) -> Iterator[Finding]:
@@ -124,8 +125,9 @@ async def _engine_and_judge(config: Config) -> list[Finding]:
     except EngineError:
         findings = [warn("engine", "does not run", "start the system with `rejoinder up`")]
     try:
-        findings.append(await _judge(config, engine, engine_runs=findings[0].state == "ok"))
-        findings += await _try_hints(config, engine)
+        engine_runs = findings[0].state == "ok"
+        findings.append(await _judge(config, engine, engine_runs=engine_runs))
+        findings += await _try_hints(config, engine, engine_runs=engine_runs)
     finally:
         await engine.close()
     return findings
@@ -155,13 +157,17 @@ def _build_judge(config: Config, engine: Engine) -> Judge:
     return judge
 
 
-async def _try_hints(config: Config, engine: Engine) -> list[Finding]:
+async def _try_hints(config: Config, engine: Engine, *, engine_runs: bool) -> list[Finding]:
     kind = config.hints.kind
+    asked = config.judge if kind == "judge" else config.hints
+    on_engine = isinstance(asked, LlmVotesConfig) and asked.base_url is None
     try:
         hints = build_hint_judge(judge_setting(config, engine), config.hints)
         if hints is None:
             return []
         try:
+            if on_engine and not engine_runs:
+                return [warn("hints", f"{kind}: not tried", _NEEDS_ENGINE)]
             await hints.check()
         finally:
             await hints.close()
@@ -176,7 +182,7 @@ async def _try_judge(config: Config, judge: Judge, *, engine_runs: bool) -> Find
     if kind == "feedback":
         return ok("judge", "only explicit feedback scores answers")
     if not engine_runs and not remote and kind != "callable":
-        return warn("judge", f"{kind}: not tried", "it needs the engine: start `rejoinder up`")
+        return warn("judge", f"{kind}: not tried", _NEEDS_ENGINE)
     try:
         await judge.check()
         judgement = await judge.judge(_QUESTION, _ANSWER, _PRAISE)

@@ -117,10 +117,11 @@ class HttpEngine:
                 data=wire.encode(body),
                 headers={"Content-Type": wire.CONTENT_TYPE},
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S),
+                allow_redirects=False,  # a redirect could lead off this machine
             )
             self._open.add(response)
             if response.status != 200:
-                raise wire.decode_error(await response.read())
+                raise wire.decode_error(await response.read(), response.status)
             yield response
         except aiohttp.ServerTimeoutError as error:
             raise EngineUnavailable(f"no connection to the engine at {self._url}") from error

@@ -11,7 +11,7 @@ import msgspec
 
 from rejoinder import errors
 from rejoinder.engine.base import TokenChunk, VersionSource
-from rejoinder.errors import EngineError
+from rejoinder.errors import EngineError, EngineUnavailable
 
 CONTENT_TYPE = "application/msgpack"
 """Not a type that a web page may send to another site: browsers must ask first, and we say no."""
@@ -20,6 +20,7 @@ _CHUNK = b"c"
 _ERROR = b"e"
 _LENGTH = 4
 _MOST_BYTES = 64 << 20
+_NO_ENGINE_BEHIND = {502, 503, 504}
 
 _encoder = msgspec.msgpack.Encoder()
 _chunks = msgspec.msgpack.Decoder(TokenChunk)
@@ -65,12 +66,16 @@ def encode_error(error: EngineError) -> bytes:
     return encode(WireError(error.status, error.code, str(error)))
 
 
-def decode_error(data: bytes) -> EngineError:
-    """Return the error of the class that has the code; status and code survive in any case."""
+def decode_error(data: bytes, status: int = 200) -> EngineError:
+    """Return the error of the class that has the code; status and code survive in any case.
+
+    ``status``: of the response. Where a proxy says that there is no engine behind it, so is this.
+    """
     try:
         wire = _errors.decode(data)
     except msgspec.MsgspecError:
-        return EngineError("the engine answered with something that is not its protocol")
+        kind = EngineUnavailable if status in _NO_ENGINE_BEHIND else EngineError
+        return kind("the engine answered with something that is not its protocol")
     error = _classes.get(wire.code, EngineError)(wire.message)
     error.status, error.code = wire.status, wire.code
     return error

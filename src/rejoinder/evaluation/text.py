@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-_SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”’)\]]*(?=\s|$)|$)")
+_SENTENCE = re.compile(r".+?(?:[.!?…]++[\"'”’)\]]*+(?=\s|$)|$)")
 _VOWEL = re.compile(r"[aeiouy]")
 
 

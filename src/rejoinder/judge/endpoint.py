@@ -170,7 +170,10 @@ def external_places(*configs: JudgeConfig | HintsConfig) -> list[str]:
 
 def _checked_url(config: LlmVotesConfig, section: str) -> str:
     url = (config.base_url or "").rstrip("/")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # an address in brackets that is none
+        parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError(f"{section}.base_url: {url!r} is not of the form http://host:port/v1")
     if parts.username or parts.password:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from rejoinder.config import LlmJudgeConfig
-from rejoinder.errors import JudgeError
+from rejoinder.errors import ConfigError, JudgeError
 from rejoinder.journal.base import HintMaker
 from rejoinder.judge.asking import Prompts, ask, build_completer, conversation_prompts
 from rejoinder.judge.base import JudgeSetting, digest_of, fingerprint_of
@@ -148,6 +148,10 @@ def build(setting: JudgeSetting) -> OnePassJudge:
         ConfigError: it cannot work as configured, or a setting would have no effect.
     """
     config = setting.config
-    assert isinstance(config, LlmJudgeConfig)
+    if not isinstance(config, LlmJudgeConfig):
+        raise ConfigError(
+            f"hints.kind = 'judge' takes hints from the judge's votes, and judge.kind = "
+            f"{config.kind!r} has none: set it to 'llm', or hints.kind to 'extractive'"
+        )
     completer = build_completer(setting, config, ONE_PASS_FORM, "judge")
     return OnePassJudge(config, completer, setting.tokenizer.special_texts)

@@ -58,7 +58,8 @@ async def _run(config: Config, journal: SqlJournal) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.close)
         judge, hints = build_judges(setting, config.hints, needs_verdicts=rule.needs_verdicts)
-        judges = list(dict.fromkeys(one for one in (judge, hints) if one is not None))
+        # By identity: one object may be both, and one of another package need not have a hash.
+        judges = list({id(one): one for one in (judge, hints) if one is not None}.values())
         for one in judges:
             stack.push_async_callback(one.close)
         limits, external = judging_limits(config, rule), external_places(*_asked(config, rule))

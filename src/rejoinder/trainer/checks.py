@@ -63,7 +63,6 @@ def _teacher_faults(config: TeacherConfig) -> Iterator[str]:
             f"trainer.teacher.decay has no effect with trainer.teacher.weights = "
             f"{config.weights!r}: remove it, or choose 'ema'"
         )
-
     if config.weights != "engine":
         if config.engine != TeacherEngineConfig():
             yield (
@@ -71,16 +70,16 @@ def _teacher_faults(config: TeacherConfig) -> Iterator[str]:
                 f"{config.weights!r}: remove it, or choose 'engine'"
             )
     elif config.engine.url is not None:
-        parts = urlsplit(config.engine.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        host = _host(config.engine.url)
+        if host is None:
             yield (
-                f"trainer.teacher.engine.url: {config.engine.url!r} is not of the form "
-                "http://host:port"
+                "trainer.teacher.engine.url is not of the form http://host:port, without user or "
+                "password"
             )
-        elif not is_local(parts.hostname) and not config.engine.allow_external:
+        elif not is_local(host) and not config.engine.allow_external:
             yield (
-                f"trainer.teacher.engine.url: conversations would leave this machine for "
-                f"{parts.hostname}: set trainer.teacher.engine.allow_external = true if they may"
+                f"trainer.teacher.engine.url: conversations would leave this machine for {host}: "
+                "set trainer.teacher.engine.allow_external = true if they may"
             )
 
 
@@ -88,8 +87,18 @@ def external_teachers(config: TeacherConfig) -> list[str]:
     """Return the host off this machine that conversations are sent to for teaching, if any."""
     if config.weights != "engine" or config.engine.url is None:
         return []
-    host = urlsplit(config.engine.url).hostname or ""
+    host = _host(config.engine.url) or ""
     return [] if is_local(host) else [host]
+
+
+def _host(url: str) -> str | None:
+    """Return the host of ``http://host:port``; None where a URL is none of this form."""
+    try:
+        parts = urlsplit(url)
+        is_plain = parts.port != 0 and parts.username is None and parts.password is None
+    except ValueError:
+        return None
+    return parts.hostname if is_plain and parts.scheme in {"http", "https"} else None
 
 
 def _loss_faults(config: LossConfig) -> Iterator[str]:

@@ -7,8 +7,16 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from rejoinder.engine.base import Engine, EngineInfo, ScoreRequest, ScoreResult
-from rejoinder.errors import EngineError
+from rejoinder.errors import (
+    EngineBusy,
+    EngineError,
+    EngineTimeout,
+    EngineUnavailable,
+    UnknownVersion,
+)
 
+AWAY = (EngineUnavailable, EngineBusy, EngineTimeout, UnknownVersion)
+"""What may be over when the step is taken again."""
 _AT_ONCE = 4
 """Requests at one time: more would not be faster, and judges ask the same engine."""
 
@@ -27,7 +35,10 @@ class EngineCaller:
         return self._run(self._engine.info())
 
     def score_all(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult | EngineError]:
-        """Score several requests at once; an error stands in the place of a result."""
+        """Score several requests at once; an error stands in the place of a result.
+
+        Once the engine is away no more are sent: each would wait for its whole deadline.
+        """
         return self._run(self._score_all(requests))
 
     def close(self) -> None:
@@ -40,12 +51,17 @@ class EngineCaller:
 
     async def _score_all(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult | EngineError]:
         places = asyncio.Semaphore(_AT_ONCE)
+        away: list[EngineError] = []
 
         async def score(request: ScoreRequest) -> ScoreResult | EngineError:
             async with places:
+                if away:
+                    return away[0]
                 try:
                     return await self._engine.score(request)
                 except EngineError as error:
+                    if isinstance(error, AWAY):
+                        away.append(error)
                     return error
 
         return await asyncio.gather(*map(score, requests))

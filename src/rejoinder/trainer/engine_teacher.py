@@ -15,19 +15,12 @@ from torch import Tensor
 
 from rejoinder.config import TrainerConfig
 from rejoinder.engine.base import ScoreRequest, ScoreResult
-from rejoinder.errors import (
-    ConfigError,
-    EngineBusy,
-    EngineError,
-    EngineTimeout,
-    EngineUnavailable,
-    UnknownVersion,
-)
+from rejoinder.errors import ConfigError, EngineError
 from rejoinder.models.logprobs import chunked_top
 from rejoinder.trainer.base import SignalledTurn, TeacherAway, TeacherFailed
 from rejoinder.trainer.batching import MicroBatch
 from rejoinder.trainer.distil import Candidates
-from rejoinder.trainer.engine_calls import EngineCaller
+from rejoinder.trainer.engine_calls import AWAY, EngineCaller
 from rejoinder.trainer.hint_choice import HintChoice
 from rejoinder.trainer.model import TrainModel
 from rejoinder.trainer.teacher import largest_difference, refuse_difference
@@ -35,8 +28,6 @@ from rejoinder.types import BASE_VERSION, new_id
 
 TEACHER_PRIORITY = 15
 """People and judges go first (``ScoreRequest.priority``)."""
-_AWAY = (EngineUnavailable, EngineBusy, EngineTimeout, UnknownVersion)
-"""What may be over when the step is taken again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +181,7 @@ class EngineTeacher:
             told = []
             for _ in one.prompts:
                 request, result = next(answers)
-                if isinstance(result, _AWAY):
+                if isinstance(result, AWAY):
                     raise TeacherAway(f"the teacher's engine: {result}") from result
                 if isinstance(result, EngineError):
                     why = str(result)
@@ -273,6 +264,8 @@ def _fault(request: ScoreRequest, result: ScoreResult, vocabulary: int) -> str |
     top = min(request.top_k, vocabulary)
     if top and [len(row) for row in result.top] != [top] * tokens:
         return f"it did not give its {top} most likely tokens at each position"
+    if any(not 0 <= id_ < vocabulary for row in result.top for id_, _ in row):
+        return "it finds tokens likely that the policy does not have"
     values = [*result.logprobs, *(value for row in result.candidates for value in row)]
     values += [value for row in result.top for _, value in row]
     return None if all(map(math.isfinite, values)) else "it gave values that are not finite"

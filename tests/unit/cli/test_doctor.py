@@ -23,10 +23,15 @@ from rejoinder.config import (
     Config,
     ExtractiveHintsConfig,
     GatewayConfig,
+    HintsConfig,
+    JudgeHintsConfig,
+    LlmHintsConfig,
+    LlmJudgeConfig,
     TorchEngineConfig,
     TrainerConfig,
 )
-from rejoinder.errors import ConfigError
+from rejoinder.engine.base import EngineInfo
+from rejoinder.errors import ConfigError, EngineUnavailable
 from rejoinder.journal.base import RoleReport
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import JudgeSetting
@@ -130,6 +135,41 @@ def test_a_judge_that_the_algorithm_does_not_need_is_neither_built_nor_tried(
     asked = config.model_copy(update={"trainer": TrainerConfig(algorithm="combine")})
     found = {finding.name: finding for finding in checkup_system.engine_and_judge(asked)}
     assert found["judge"].state is State.FAIL
+
+
+def test_hints_of_a_judge_that_casts_no_votes_are_told_as_a_fault(
+    monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: ModelTokenizer
+) -> None:
+    engine = FakeEngine(lambda request, id_: -1.0)
+    engine.close = lambda: asyncio.sleep(0)  # type: ignore[attr-defined]
+    config = Config(hints=JudgeHintsConfig(), trainer=TrainerConfig(algorithm="combine"))
+    setting = JudgeSetting(config.judge, "default", engine, tiny_tokenizer, "tiny")
+    monkeypatch.setattr(checkup_system, "connect_engine", lambda _config: engine)
+    monkeypatch.setattr(checkup_system, "judge_setting", lambda _config, _engine: setting)
+    found = {finding.name: finding for finding in checkup_system.engine_and_judge(config)}
+    for name in ("judge", "hints"):
+        assert found[name].state is State.FAIL
+        assert "judge.kind = 'likelihood'" in (found[name].remedy or "")
+
+
+@pytest.mark.parametrize("hints", [JudgeHintsConfig(), LlmHintsConfig()])
+def test_what_needs_the_engine_is_not_tried_without_it(
+    monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: ModelTokenizer, hints: HintsConfig
+) -> None:
+    engine = FakeEngine(lambda request, id_: -1.0)
+    engine.close = lambda: asyncio.sleep(0)  # type: ignore[attr-defined]
+    engine.info = nobody_there  # type: ignore[attr-defined]
+    config = Config(judge=LlmJudgeConfig(), hints=hints, trainer=TrainerConfig(algorithm="combine"))
+    setting = JudgeSetting(config.judge, "default", engine, tiny_tokenizer, "tiny")
+    monkeypatch.setattr(checkup_system, "connect_engine", lambda _config: engine)
+    monkeypatch.setattr(checkup_system, "judge_setting", lambda _config, _engine: setting)
+    found = {finding.name: finding for finding in checkup_system.engine_and_judge(config)}
+    assert {finding.state for finding in found.values()} == {State.WARN}
+    assert "not tried" in found["hints"].text
+
+
+async def nobody_there() -> EngineInfo:
+    raise EngineUnavailable("nobody listens")
 
 
 def test_a_judge_that_is_unsure_of_praise_is_told_with_a_remedy(

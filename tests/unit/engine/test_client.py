@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from rejoinder.engine import wire
-from rejoinder.engine.base import TokenChunk
+from rejoinder.engine.base import ScoreRequest, TokenChunk
 from rejoinder.engine.client import HttpEngine
 from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable
 from tiny_model import answer, request
@@ -87,6 +87,35 @@ async def test_an_error_status_with_a_foreign_body_is_an_engine_error():
     async with serving(gateway) as client:
         with pytest.raises(EngineError, match="protocol"):
             await client.info()
+
+
+async def test_a_proxy_without_an_engine_behind_it_is_unavailable():
+    async def gateway(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\nhtml")
+        await writer.drain()
+
+    async with serving(gateway) as client:
+        with pytest.raises(EngineUnavailable):
+            await client.info()
+
+
+async def test_a_redirect_is_not_followed():
+    followed = asyncio.Event()
+
+    async def elsewhere(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        followed.set()
+
+    async with serving(elsewhere) as other:
+
+        async def redirect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            to = f"location: {other._url}/score\r\n".encode()
+            writer.write(b"HTTP/1.1 307 Temporary Redirect\r\n" + to + b"content-length: 0\r\n\r\n")
+            await writer.drain()
+
+        async with serving(redirect) as client:
+            with pytest.raises(EngineError):
+                await client.score(ScoreRequest("s", [1, 2], "default"))
+    assert not followed.is_set()
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch):

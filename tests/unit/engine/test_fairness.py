@@ -123,3 +123,42 @@ def test_a_full_queue_of_single_requests_refuses_the_next():
         engine.submit(asking(caller))
     with pytest.raises(EngineBusy):
         engine.submit(asking("d"))
+
+
+def test_a_judge_never_takes_the_place_of_a_person():
+    engine = scheduler(max_waiting=3)
+    people = [asking("crowd", number) for number in range(3)]
+    for one in people:
+        engine.submit(one)
+    with pytest.raises(EngineBusy):
+        engine.submit(scoring(priority=10))
+    assert engine.waiting == 3
+    assert not any(one.sink.got for one in people)  # type: ignore[attr-defined]
+
+
+def test_a_person_takes_the_place_of_a_judge_however_few_wait():
+    engine = scheduler(max_waiting=3)
+    judge = scoring(priority=10)
+    for one in (judge, asking("crowd", 1), asking("crowd", 2)):
+        engine.submit(one)
+    engine.submit(person := asking("crowd", 3))
+    assert isinstance(judge.sink.got[0], EngineBusy)  # type: ignore[attr-defined]
+    assert person in list(engine.sequences())
+
+
+def test_regression_a_long_queue_was_put_in_order_at_each_step_of_a_full_engine(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    engine = scheduler()
+    for number in range(50):
+        engine.submit(asking("crowd", number))
+    engine.admit(lambda _: WEIGHTS)
+    ordered: list[list[Sequence]] = []
+    monkeypatch.setattr(
+        "rejoinder.engine.torch_engine.scheduler.fair_order",
+        lambda waiting, _running: iter(ordered.append(list(waiting)) or []),
+    )
+    engine.admit(lambda _: WEIGHTS)
+    engine.submit(judge := scoring(priority=10))
+    engine.admit(lambda _: WEIGHTS)
+    assert ordered == [[], [judge]]

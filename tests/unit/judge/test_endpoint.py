@@ -259,6 +259,7 @@ def test_this_machine_needs_no_permission(host: str) -> None:
     [
         ({"base_url": "localhost:8000", "model": "m"}, "base_url"),
         ({"base_url": "ftp://localhost/v1", "model": "m"}, "base_url"),
+        ({"base_url": "http://[::1/v1", "model": "m"}, "base_url"),
         ({"base_url": "http://me:pw@localhost/v1", "model": "m"}, "api_key_env"),
         ({"base_url": "http://localhost/v1"}, "model"),
         ({"base_url": "http://localhost/v1", "model": "m", "api_key_env": "NO_SUCH"}, "NO_SUCH"),

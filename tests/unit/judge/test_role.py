@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,3 +94,22 @@ def test_a_judge_that_is_not_asked_takes_no_time(algorithm: str, seconds: float)
 def test_the_time_of_hint_calls_counts_without_a_judge_too() -> None:
     config = config_of("opd", hints=LlmHintsConfig(votes=3, timeout_s=20, concurrency=4))
     assert role.judging_limits(config, build_algorithm(config.trainer)).deadline_s >= 60
+
+
+@dataclass
+class ComparedByValue:
+    """A judge of another package, as a plain dataclass, which has no hash."""
+
+    fingerprint: str = "theirs"
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def test_a_judge_of_another_package_may_be_a_dataclass(
+    loop_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = lambda *_, **__: (ComparedByValue(), None)  # noqa: E731
+    monkeypatch.setattr(role, "build_judges", made)
+    assert loop_of(config_of("combine")).judge == ComparedByValue()

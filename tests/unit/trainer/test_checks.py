@@ -56,6 +56,9 @@ def test_losses_that_can_work_are_not_refused(loss: dict[str, Any]) -> None:
     [
         ({"engine": {"version": 3}}, "trainer.teacher.engine has no effect"),
         ({"weights": "engine", "engine": {"url": "127.0.0.1:9"}}, "not of the form"),
+        ({"weights": "engine", "engine": {"url": "http://[::1"}}, "not of the form"),
+        ({"weights": "engine", "engine": {"url": "http://127.0.0.1:99999"}}, "not of the form"),
+        ({"weights": "engine", "engine": {"url": "http://me:secret@127.0.0.1:9"}}, "or password"),
         ({"weights": "engine", "engine": {"url": "http://gpu.example:9"}}, "allow_external = true"),
     ],
 )

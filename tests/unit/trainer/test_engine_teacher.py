@@ -231,6 +231,17 @@ def test_while_it_does_not_answer_no_gradient_is_made_up(
     assert gradients(backend, step_of(turns))
 
 
+def test_an_engine_that_is_away_is_not_asked_for_the_rest(
+    start: Any, stub: Stub, turns: list[dict[str, Any]]
+) -> None:
+    backend = start(stub)
+    stub.asked.clear()
+    stub.error = EngineTimeout("no answer within 60 s")
+    with pytest.raises(TeacherAway):
+        list(backend.accumulate([hinted(turns[0], 4, [HINT, OTHER]) for _ in range(6)]))
+    assert len(stub.asked) <= 4
+
+
 def cut_top(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
     return replace(found, top=[row[:5] for row in found.top])
 
@@ -243,10 +254,15 @@ def nan(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
     return replace(found, candidates=[[float("nan") for _ in row] for row in found.candidates])
 
 
+def larger_vocabulary(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
+    return replace(found, top=[[*row[:-1], (1_000_000, -9.0)] for row in found.top])
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "named"),
     [
         ("tail", cut_top, "did not give its 50 most likely"),
+        ("tail", larger_vocabulary, "tokens likely that the policy does not have"),
         ("topk", no_candidates, "scored other tokens"),
         ("topk", nan, "not finite"),
     ],

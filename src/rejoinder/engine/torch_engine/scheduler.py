@@ -90,10 +90,13 @@ class Scheduler:
         yield from self._waiting
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence. In a full queue it takes the last place of the caller with the most.
+        """Queue a sequence. In a full queue it takes the last place of what is less urgent.
+
+        Where all is as urgent, it takes that of the caller with the most waiting.
 
         Raises:
-            EngineBusy: the queue is full, and no other caller has more waiting than this one.
+            EngineBusy: the queue is full of what is more urgent, or no other caller has more
+                waiting than this one.
         """
         if len(self._waiting) >= self._max_waiting:
             self._make_room(sequence)
@@ -102,15 +105,19 @@ class Scheduler:
         bisect.insort(self._waiting, sequence, key=lambda waiting: waiting.rank)
 
     def _make_room(self, newcomer: Sequence) -> None:
-        counts = Counter(caller_of(one) for one in self._waiting)
-        longest, most = counts.most_common(1)[0]
         busy = EngineBusy(
             f"{len(self._waiting)} requests are waiting for the engine; retry later or raise "
             "engine.max_waiting"
         )
-        if most <= counts[caller_of(newcomer)] + 1:
-            raise busy
-        last = next(one for one in reversed(self._waiting) if caller_of(one) == longest)
+        urgency, last = newcomer.request.priority, self._waiting[-1]
+        if last.request.priority <= urgency:
+            # Never one that is more urgent: no person is refused because of a judge (rule 2).
+            rivals = [one for one in self._waiting if one.request.priority == urgency]
+            counts = Counter(map(caller_of, rivals))
+            longest, most = max(counts.items(), key=lambda item: item[1], default=("", 0))
+            if most <= counts[caller_of(newcomer)] + 1:
+                raise busy
+            last = next(one for one in reversed(rivals) if caller_of(one) == longest)
         self.fail(last, busy)
 
     def drop_ended(self, now: float) -> None:
@@ -130,10 +137,13 @@ class Scheduler:
         """
         if not self._slots.has_free():
             return
-        for sequence in fair_order(self._waiting, self.running):
+        # Found out once for all of them: a long queue must not cost every step milliseconds.
+        has_place = {kind: self._has_place(is_background=kind) for kind in (False, True)}
+        waiting = [one for one in self._waiting if has_place[_is_background(one)]]
+        for sequence in fair_order(waiting, self.running):
             if not self._slots.has_free():
                 return
-            if not self._has_place(sequence):
+            if not self._has_place(is_background=_is_background(sequence)):
                 continue
             weights = sequence.weights or live(sequence.request.policy)
             if self._is_being_computed(sequence, weights):
@@ -144,9 +154,9 @@ class Scheduler:
             sequence.cached = sequence.slot.length
             bisect.insort(self.running, sequence, key=lambda running: running.rank)
 
-    def _has_place(self, sequence: Sequence) -> bool:
+    def _has_place(self, *, is_background: bool) -> bool:
         background = sum(_is_background(one) for one in self.running)
-        if _is_background(sequence):
+        if is_background:
             return background < self._reserved or len(self.running) < self._max_background
         return len(self.running) - background < self._max_people
 

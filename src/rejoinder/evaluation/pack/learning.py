@@ -42,6 +42,11 @@ class SeatTraining:
             raise ConfigError(
                 "packed runs train full weights: remove trainer.lora, or make the runs one by one"
             )
+        if config.teacher.weights == "engine":
+            raise ConfigError(
+                "packed runs ask no engine: set trainer.teacher.weights to 'frozen', 'current' or "
+                "'ema', or make the runs one by one"
+            )
         if config.loss.entropy_coefficient:
             raise ConfigError("packed runs know no trainer.loss.entropy_coefficient: set it to 0")
 

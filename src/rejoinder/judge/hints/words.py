@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-_SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”’)]*(?=\s|$)|$)")
+_SENTENCE = re.compile(r".+?(?:[.!?…]++[\"'”’)]*+(?=\s|$)|$)")
 _SUFFIXES = ("ing", "ed", "ly", "y", "e")
 _SHORTEST = 3
 """Letters that a stem keeps."""

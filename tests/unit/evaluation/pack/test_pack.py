@@ -206,6 +206,10 @@ async def test_a_step_waits_for_company_but_not_for_ever(
         ({"hints": JudgeHintsConfig()}, "hints.kind"),
         ({"model": ModelConfig(dtype="bfloat16")}, "model.dtype"),
         ({"trainer": system(Path(), lora={"rank": 2}).trainer}, "trainer.lora"),
+        (
+            {"trainer": system(Path(), teacher={"weights": "engine"}).trainer},
+            "trainer.teacher.weights",
+        ),
     ],
 )
 def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], named: str) -> None:

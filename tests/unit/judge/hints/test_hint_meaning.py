@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from judge_fakes import assistant, user
+from rejoinder.evaluation.person import PLEASED
+from rejoinder.evaluation.personas.persona import load_persona, shipped_personas
 from rejoinder.judge.hints.base import HintFate
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge
 from rejoinder.judge.hints.phrasebook import phrasebook
@@ -184,3 +186,19 @@ def test_regression_a_task_on_a_thing_is_new_and_ends_the_reading(said: str) -> 
 
 def test_a_directive_before_a_new_task_counts() -> None:
     assert hint_of("Use simple words. Now translate the whale.") == "Use simple words."
+
+
+@pytest.mark.parametrize("name", shipped_personas())
+def test_regression_kind_words_of_a_persona_were_quoted_as_a_complaint(name: str) -> None:
+    """ "Hello to you too." gave "Avoid that", and took the praise beside it away."""
+    kind = load_persona(name).voice[PLEASED]
+    said = [one.format(word="tulips", topic="tulips") for one in kind.cores]
+    wrong = {one: hint for one in (*kind.openers, *said, *kind.closers) if (hint := hint_of(one))}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "said", ["Hello again!", "Hi again. How deep do I plant tulips?", "Good day to you, too!"]
+)
+def test_regression_a_greeting_was_quoted_as_a_complaint(said: str) -> None:
+    assert hint_of(said) == ""
