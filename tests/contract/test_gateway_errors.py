@@ -86,6 +86,21 @@ async def test_unknown_models_and_paths_and_methods_get_the_openai_error_body(ga
         assert response.json()["error"]["code"] == "method_not_allowed"
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/s/x/v1/v1/messages", "/v1/messages"),
+    ],
+)
+async def test_a_base_url_with_v1_too_often_or_never_is_pointed_out(gateway, path, meant):
+    async with gateway() as g:
+        response = await g.client.post(path, json={})
+        assert response.status_code == 404
+        assert f"did you mean {meant}?" in response.json()["error"]["message"]
+
+
 async def test_a_body_that_is_too_large_gets_a_413_also_without_a_length(gateway):
     async with gateway(max_body_bytes=2000) as g:
         response = await g.chat(user("x" * 3000))

@@ -37,7 +37,8 @@ def personas(
         ),
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="Show the personas there are, and end.")
+        bool,
+        typer.Option("--list", help="Show the personas there are, or those of --persona, and end."),
     ] = False,
     joint: Annotated[
         bool,
@@ -131,7 +132,7 @@ def personas(
     from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings
 
     if show_list:
-        show_personas([load_persona(name) for name in shipped_personas()], out())
+        show_personas([load_persona(name) for name in persona or shipped_personas()], out())
         return
     if not persona:
         raise ConfigError("name at least one with --persona; --list shows those there are")

@@ -153,6 +153,17 @@ def _report_end(task: asyncio.Task[None]) -> None:
         log.critical("a background task has ended", exc_info=error)
 
 
+def _where_to(path: str, forms: Mapping[str, Form]) -> str:
+    """Say where a request belongs; most go astray by a base URL with ``/v1`` too often or never.
+
+    Clients of OpenAI want a base URL that ends with it, those of Anthropic add it themselves.
+    """
+    for meant in (path.replace("/v1/v1/", "/v1/", 1), f"/v1{path}"):
+        if meant in forms:
+            return f"did you mean {meant}? Look at the client's base URL"
+    return "/openapi.json lists the paths"
+
+
 def _add_error_handlers(app: FastAPI, service: Service, forms: Mapping[str, Form]) -> None:
     def respond(request: Request, error: ApiError) -> Response:
         service.count_error(error)
@@ -168,7 +179,7 @@ def _add_error_handlers(app: FastAPI, service: Service, forms: Mapping[str, Form
         assert isinstance(error, HTTPException)
         path, method = request.url.path, request.method
         known = {
-            404: ("unknown_url", f"there is no {path} here; /openapi.json lists the paths"),
+            404: ("unknown_url", f"there is no {path} here; {_where_to(path, forms)}"),
             405: ("method_not_allowed", f"{method} is not possible on {path}"),
         }
         code, text = known.get(error.status_code, ("http_error", str(error.detail)))

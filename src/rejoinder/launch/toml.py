@@ -37,11 +37,18 @@ def _table(prefix: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> 
 
 
 def toml_value(value: Any) -> str:
-    """Return one value; JSON's text is TOML's for all types of the configuration but one case."""
+    """Return one value; JSON's text is TOML's for all types of the configuration but one case.
+
+    TOML has no null: keys of an inner table that are not set are left out.
+    """
     if isinstance(value, list):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, dict):
-        pairs = (f"{_key(key)} = {toml_value(inner)}" for key, inner in value.items())
+        pairs = (
+            f"{_key(key)} = {toml_value(inner)}"
+            for key, inner in value.items()
+            if inner is not None
+        )
         return "{ " + ", ".join(pairs) + " }"
     # TOML wants DEL escaped, JSON does not.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -23,6 +23,23 @@ def test_the_list_names_every_persona() -> None:
         assert name in done.output
 
 
+def test_the_list_of_named_personas_checks_their_files(tmp_path: Path) -> None:
+    def listed(persona: str) -> tuple[int, str]:
+        done = RUNNER.invoke(
+            app, ["eval", "personas", "--list", "--persona", persona], env={"COLUMNS": "200"}
+        )
+        return done.exit_code, done.output
+
+    code, output = listed("no-lists")
+    assert code == 0
+    assert "greeting" not in output
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n', "utf-8")
+    code, output = listed(str(file))
+    assert code == EXIT_CONFIG
+    assert "mine.toml has faults" in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -10,6 +10,7 @@ from rejoinder.config import (
     Config,
     GatewayConfig,
     JournalConfig,
+    KeyLimits,
     LoraConfig,
     LossConfig,
     PluginJudgeConfig,
@@ -32,7 +33,8 @@ RICH = Config(
         session_rules=(
             SessionRule(name="a", look_in="system", after=('"id"\n', "é")),
             SessionRule(name="b", look_in="header.X-Chat"),
-        )
+        ),
+        key_limits=(KeyLimits(key="nightly", max_concurrent=4),),
     ),
 )
 
