@@ -2,7 +2,8 @@
 
 Sentence by sentence: praise and new tasks say nothing of it; an instruction is taken as it stands,
 and a wish or a request is made one; a complaint becomes the sentence that the phrasebook has for
-what is meant, or else is quoted. Nothing passes that would leak (``leak.py``).
+what is meant, and gives nothing where it has none: to quote it would be to guess what is wanted
+instead. Nothing passes that would leak (``leak.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from rejoinder.judge.hints.restating import restated
 from rejoinder.judge.hints.soundness import (
     is_torn,
     may_mean_the_reverse,
-    quotes_content,
     tells_content,
 )
 from rejoinder.judge.hints.words import manner_stems, plain_stems, sentences_of, stem, words_of
@@ -181,7 +181,7 @@ class _Reader:
             return []
         if topics:
             return [_canned(one) for one in topics]
-        quoted = self._complaint(sentence, text)
+        quoted = None
         return [quoted] if quoted else []
 
     def _is_approval(self, sentence: str) -> bool:
@@ -259,17 +259,6 @@ class _Reader:
         begins = self._book.fragment.match(low) or _PLEASE.fullmatch(low)
         states = _STATEMENT.search(low) or _JUDGES.fullmatch(low)
         return bool(begins and not states) and len(words_of(low)) in _FRAGMENT_WORDS
-
-    def _complaint(self, sentence: str, text: str) -> Instruction | None:
-        """Return the complaint as a quotation, if it is one about manner."""
-        objects = self._book.complaint.search(text) and not self._book.wish.search(text)
-        if not objects or _QUESTION.search(sentence):
-            return None
-        said = _END.sub("", sentence.strip()).replace('"', "'")
-        if not self._is_about_manner(said) or quotes_content(text):
-            return None
-        made = f'The person complained: "{_capital(said)}." Avoid that'
-        return self._checked(made, [])
 
     def _accepted(self, made: str, topics: Sequence[Topic]) -> Instruction | None:
         """Return an instruction in the person's words if it says how and not what."""

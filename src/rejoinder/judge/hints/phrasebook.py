@@ -12,8 +12,8 @@ from typing import Any
 _PATTERNS = (
     "praise", "more_of_it", "not_too", "wants_change", "complaint", "back_reference", "new_task",
     "reason", "about_the_answer", "about_form", "task_object", "form_object", "hands_over",
-    "states", "copula", "form_clause", "form_subject", "torn", "reverse", "objection",
-    "scarce", "declined", "wish",
+    "states", "copula", "form_clause", "torn", "reverse", "objection",
+    "scarce", "declined",
 )  # fmt: skip
 """Keys of the file that are patterns as they stand."""
 _CLAUSE_END = re.compile(r"[,;:]\s|\band\b")
@@ -88,13 +88,11 @@ class Phrasebook:
     states: re.Pattern[str]
     copula: re.Pattern[str]
     form_clause: re.Pattern[str]
-    form_subject: re.Pattern[str]
     torn: re.Pattern[str]
     reverse: re.Pattern[str]
     objection: re.Pattern[str]
     scarce: re.Pattern[str]
     declined: re.Pattern[str]
-    wish: re.Pattern[str]
 
     def meant(self, text: str, *, complains: bool) -> list[Topic]:
         """Return the topics that a sentence in lower case means."""

@@ -15,12 +15,6 @@ def tells_content(text: str) -> bool:
     return bool(book.states.search(text) or book.copula.search(book.form_clause.sub(" ", text)))
 
 
-def quotes_content(text: str) -> bool:
-    """Whether a complaint in lower case says how something is that is no answer's form."""
-    book = phrasebook()
-    return book.copula.search(book.form_subject.sub(" ", text)) is not None
-
-
 def is_torn(text: str) -> bool:
     """Whether a text in lower case ends where a sentence cannot."""
     return phrasebook().torn.search(text) is not None

@@ -94,9 +94,17 @@ async def test_regression_a_question_with_a_word_of_form_in_it_objects_to_nothin
     assert hinting.why is HintFate.NOTHING_SAID
 
 
-async def test_a_complaint_that_the_phrasebook_does_not_know_is_quoted() -> None:
-    hint = await hint_of("I really dislike this layout.")
-    assert hint == 'The person complained: "I really dislike this layout." Avoid that.'
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I really dislike this layout.",
+        "Warm words again, how kind.",
+        "Nobody ever greeted me so politely.",
+        "Friendly as always, again thank you.",
+    ],
+)
+async def test_regression_what_the_phrasebook_does_not_know_is_not_guessed_at(said: str) -> None:
+    assert (await hinted(said)).why is HintFate.NOTHING_SAID
 
 
 async def test_what_is_said_twice_is_hinted_once_and_in_the_persons_words() -> None:
@@ -268,7 +276,7 @@ def test_a_hint_has_only_words_of_the_user_and_of_the_phrasebook(said: str, tool
         assert not only_tool & set(words_of(hint)) - _PHRASES
 
 
-_OURS = "The person complained. Avoid that. I want. I would rather. Do not. The answer should."
+_OURS = "I want. I would rather. Do not. The answer should."
 _PHRASES = set(words_of(" ".join([_OURS, *(topic.say for topic in phrasebook().topics)])))
 
 

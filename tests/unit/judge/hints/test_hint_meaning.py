@@ -111,7 +111,7 @@ def test_regression_a_sentence_that_may_mean_the_reverse_gives_no_hint(said: str
     ],
 )
 def test_regression_an_objection_to_a_form_is_no_wish_for_it(said: str) -> None:
-    assert hint_of(said) in {"", f'The person complained: "{said}" Avoid that.'}
+    assert hint_of(said) == ""
 
 
 @pytest.mark.parametrize(
