@@ -1,7 +1,8 @@
 """Conversations, verdicts and steps as JSON lines; memory stays bounded, exports can go on later.
 
-A turn's line: ``type`` "turn", ``turn``, ``session``, ``tenant``, ``policy``, ``parent``,
-``turn_type``, ``state``, ``fate``, ``superseded_by``, ``created_at``, ``answered_at``,
+A turn's line: ``type`` "turn", ``turn``, ``completion`` and ``choice`` (what feedback names),
+``session``, ``tenant``, ``policy``, ``parent``, ``turn_type``, ``state``, ``fate``,
+``superseded_by``, ``created_at``, ``answered_at``,
 ``link_reason``, ``finish_reason``, ``sampling``, ``versions`` [[version, count]],
 ``prompt_tokens``, ``answer_tokens``, ``messages``, ``answer`` (None if it broke off),
 ``next_states`` [{child, kind, outcome, messages}] (of the kind ``feedback``: words beside a score),
@@ -165,6 +166,8 @@ def _turn(connection: Connection, row: Any, related: _Related) -> Json:
     return {
         "type": "turn",
         "turn": row.turn_id,
+        "completion": row.completion_id,
+        "choice": row.choice,
         "session": row.session_id,
         "tenant": row.tenant,
         "policy": row.policy,

@@ -25,6 +25,7 @@ def test_a_turn_is_exported_with_all_that_became_of_it(story: Story) -> None:
     record, step = exported(story)
     assert record["type"] == "turn"
     assert (record["turn"], record["session"]) == (turn.turn_id, turn.session_id)
+    assert (record["completion"], record["choice"]) == (turn.completion_id, 0)
     assert [message["content"] for message in record["messages"]] == ["s" * 900, "2+2?"]
     assert record["answer"]["content"] == "Paris."
     assert record["versions"] == [[0, 3]]
