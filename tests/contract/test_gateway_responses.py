@@ -213,6 +213,14 @@ async def test_responses_belong_to_the_key_that_created_them(gateway):
         assert (await alice.responses.retrieve(made.id)).id == made.id
 
 
+async def test_to_read_and_to_forget_count_among_a_keys_requests(gateway):
+    async with gateway(requests_per_minute=3) as g:
+        made = await g.client.post("/v1/responses", json={"input": "Hi"})
+        path = f"/v1/responses/{made.json()['id']}"
+        for method, status in (("GET", 200), ("DELETE", 200), ("GET", 429), ("DELETE", 429)):
+            assert (await g.client.request(method, path)).status_code == status
+
+
 async def test_of_two_equal_answers_the_named_one_is_the_parent(gateway):
     async with gateway() as g, client_of(g) as client:
         g.engine.say("Hello!")
