@@ -215,7 +215,8 @@ FIND_REQUEST_IN_SESSION = Statement(
 
 FIND_SESSION = Statement(
     sa.text("""
-    SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
-    ORDER BY created_at LIMIT 1
+    SELECT session_id FROM sessions
+    WHERE scope = :scope AND (external = :name OR session_id = :name)
+    ORDER BY session_id = :name, created_at LIMIT 1
     """)
 )

@@ -88,10 +88,10 @@ def read_answers(connection: Connection, turn_ids: Sequence[str]) -> dict[str, M
     return {turn_id: read_messages(connection, message)[0] for turn_id, message in rows.all()}
 
 
-def find_session(connection: Connection, scope: Scope, external_session: str) -> str | None:
+def find_session(connection: Connection, scope: Scope, name: str) -> str | None:
     """Look up the session a client names."""
     scope_id = scope_digest(scope.tenant, scope.key, scope.user)
-    rows = sql.FIND_SESSION.fetch(connection, scope=scope_id, external=external_session)
+    rows = sql.FIND_SESSION.fetch(connection, scope=scope_id, name=name)
     return rows[0][0] if rows else None
 
 
