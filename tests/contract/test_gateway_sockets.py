@@ -13,6 +13,8 @@ from rejoinder.gateway import generation, http
 
 CHAT = "/v1/chat/completions"
 HELLO = user("Capital of France?")
+LONG = 16_000_000
+"""More bytes than a kernel holds for a connection."""
 
 
 class Wire:
@@ -210,6 +212,23 @@ async def test_what_a_connection_is_told_beside_an_offer_still_holds(gateway):
         wire.writer.write(b"CONNECT example.org:80 HTTP/1.1\r\nhost: x\r\n\r\n" + chat(*H2C))
         assert b"HTTP/1.1 40" in await wire.until(b"\r\n\r\n")
         assert len(g.turns()) == 1
+
+
+async def test_a_client_that_reads_slowly_gets_all_of_a_long_response(gateway, monkeypatch):
+    """Guards against one whose link takes longer than the time to take anything at all."""
+    monkeypatch.setattr(http, "UNREAD_S", 1.0)
+    async with gateway(max_body_bytes=2 * LONG) as g:
+        wire = await Wire.to(g, SO_RCVBUF=65_536)
+        body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
+        wire.writer.write(
+            post(json.dumps(body).encode(), "connection: close", path="/v1/responses")
+        )
+        got = 0
+        async with asyncio.timeout(20):
+            while piece := await wire.reader.read(100_000):
+                got += len(piece)
+                await asyncio.sleep(0.015)
+        assert got > LONG
 
 
 # --- clients that leave, hurry or do not read -----------------------------------------------------

@@ -106,7 +106,15 @@ class Protocol(HttpToolsProtocol):
         """Give the client time to take what waits for it."""
         super().pause_writing()
         if self._unread is None:
-            self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+            self._wait_for_reader()
+
+    def _wait_for_reader(self, before: int | None = None) -> None:
+        """Look again after a time; a client that has taken nothing since ``before`` is cut off."""
+        waiting = self.transport.get_write_buffer_size()
+        if before is not None and waiting >= before:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(UNREAD_S, self._wait_for_reader, waiting)
 
     def resume_writing(self) -> None:
         """Note that the client has taken most of it."""
