@@ -234,6 +234,19 @@ async def test_of_two_equal_answers_the_named_one_is_the_parent(gateway):
         assert other["session_id"] != first["session_id"]
 
 
+@pytest.mark.parametrize("named", [0, 1], ids=["side", "main"])
+async def test_of_a_side_and_a_main_answer_the_named_one_is_the_parent(gateway, named):
+    async with gateway() as g:
+        made = [
+            await g.client.post("/v1/responses", json={"input": "Hi", "turn_type": kind})
+            for kind in ("side", "main")
+        ]
+        earlier = made[named].json()["id"]
+        await g.client.post("/v1/responses", json={"input": "?", "previous_response_id": earlier})
+        *turns, reply = g.turns()
+        assert reply["parent_id"] == turns[named]["turn_id"]
+
+
 async def test_a_conversation_goes_on_in_another_dialect(gateway):
     async with gateway() as g, client_of(g) as client:
         g.engine.say("Paris.")

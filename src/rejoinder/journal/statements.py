@@ -175,7 +175,7 @@ JUDGE_EARLY = sa.text("""
 FIND_CHAIN = Statement(
     sa.text("""
     SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
-           t.trace
+           t.trace, t.turn_type = 'side'
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain
     ORDER BY t.created_at DESC LIMIT :most
@@ -185,7 +185,7 @@ FIND_CHAIN = Statement(
 FIND_CHAIN_IN_SESSION = Statement(
     sa.text("""
     SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
-           t.trace
+           t.trace, t.turn_type = 'side'
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external

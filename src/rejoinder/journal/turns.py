@@ -47,9 +47,9 @@ def find_chains(
     if external_session is not None:
         statement, values["external"] = sql.FIND_CHAIN_IN_SESSION, external_session
     return [
-        ChainMatch(turn_id, session_id, external, found, bool(superseded), trace)
+        ChainMatch(turn_id, session_id, external, found, bool(superseded), trace, bool(side))
         for chain in dict.fromkeys(chains[-MOST_CHAINS:])
-        for turn_id, session_id, external, found, superseded, trace in statement.fetch(
+        for turn_id, session_id, external, found, superseded, trace, side in statement.fetch(
             connection, chain=chain, **values
         )
     ]
