@@ -214,9 +214,16 @@ async def test_what_a_connection_is_told_beside_an_offer_still_holds(gateway):
         assert len(g.turns()) == 1
 
 
-async def test_a_client_that_reads_slowly_gets_all_of_a_long_response(gateway, monkeypatch):
-    """Guards against one whose link takes longer than the time to take anything at all."""
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_client_that_reads_slowly_gets_all_of_a_long_response_if_it_reads(
+    gateway, monkeypatch, reads
+):
+    """Guards against a slow link that is cut off, and against a client that holds memory."""
     monkeypatch.setattr(http, "UNREAD_S", 1.0)
+    lost, lose = asyncio.Event(), http.Protocol.connection_lost
+    monkeypatch.setattr(
+        http.Protocol, "connection_lost", lambda *given: (lose(*given), lost.set())[0]
+    )
     async with gateway(max_body_bytes=2 * LONG) as g:
         wire = await Wire.to(g, SO_RCVBUF=65_536)
         body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
@@ -225,10 +232,13 @@ async def test_a_client_that_reads_slowly_gets_all_of_a_long_response(gateway, m
         )
         got = 0
         async with asyncio.timeout(20):
-            while piece := await wire.reader.read(100_000):
+            while piece := await wire.reader.read(100_000 if reads else 1_000):
                 got += len(piece)
+                if lost.is_set() and not reads:
+                    break
                 await asyncio.sleep(0.015)
-        assert got > LONG
+        assert (got > LONG) == reads
+        wire.writer.transport.abort()
 
 
 # --- clients that leave, hurry or do not read -----------------------------------------------------

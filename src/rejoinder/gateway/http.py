@@ -4,8 +4,8 @@ They hold before the application sees a request, for connections that never beco
 
 - A request's head is bounded in bytes, and so is what comes between two pieces of a body.
 - A head that has begun, and what is left of a body after its response, come within a time.
-- A client that takes nothing of what is written to it is cut off after a time. Until then its
-  transport holds no more than asyncio's high-water mark, for writing waits.
+- A client that takes next to nothing of what is written to it is cut off after a time. Until then
+  its transport holds no more than a whole response, or of a stream asyncio's high-water mark.
 - Connections are bounded in number.
 - A request that is sent before the answer to the one before it is not served: the connection ends
   with that answer. Served in turn, it would hide that its client has gone away.
@@ -32,7 +32,8 @@ from rejoinder.gateway.errors import ApiError
 HEAD_S = 30.0
 """For a request's head; and for the rest of a body whose request has been answered."""
 UNREAD_S = 60.0
-"""How long a client may take nothing of what waits for it."""
+PARTS = 16
+"""In each ``UNREAD_S`` a client takes one of so many parts of what waited for it, or all."""
 LINGER_S = 2.0
 """How long a client that is refused may go on sending."""
 KEEP_ALIVE_S = 75
@@ -106,15 +107,19 @@ class Protocol(HttpToolsProtocol):
         """Give the client time to take what waits for it."""
         super().pause_writing()
         if self._unread is None:
-            self._wait_for_reader()
+            waiting = self.transport.get_write_buffer_size()
+            self._expect_reading(waiting, waiting // PARTS)
 
-    def _wait_for_reader(self, before: int | None = None) -> None:
-        """Look again after a time; a client that has taken nothing since ``before`` is cut off."""
+    def _expect_reading(self, waiting: int, part: int) -> None:
+        """Cut the client off after a time unless a part of what waits has gone by then."""
+        self._unread = self.loop.call_later(UNREAD_S, self._check_reading, waiting - part, part)
+
+    def _check_reading(self, most: int, part: int) -> None:
         waiting = self.transport.get_write_buffer_size()
-        if before is not None and waiting >= before:
+        if waiting > most:
             self.transport.abort()
         else:
-            self._unread = self.loop.call_later(UNREAD_S, self._wait_for_reader, waiting)
+            self._expect_reading(waiting, part)
 
     def resume_writing(self) -> None:
         """Note that the client has taken most of it."""
