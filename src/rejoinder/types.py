@@ -217,6 +217,8 @@ class ChainMatch:
     superseded: bool
     trace: bytes | None = None
     """The trace under which the turn was asked for, where its client sent one."""
+    side: bool = False
+    """A side turn, which nothing that follows it can teach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,10 +235,13 @@ async def test_an_engine_that_never_answers_gives_a_504_and_its_slot_back(gatewa
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_fault_inside_gets_a_500_and_leaves_no_turn_open(gateway, monkeypatch, stream):
+@pytest.mark.parametrize("faulty", ["feed", "finished"])
+async def test_a_fault_inside_gets_a_500_and_leaves_no_turn_open(
+    gateway, monkeypatch, faulty, stream
+):
     async with gateway() as g:
         monkeypatch.setattr(
-            "rejoinder.gateway.capture.AnswerCapture.feed", lambda *_: 1 / 0, raising=True
+            f"rejoinder.gateway.capture.AnswerCapture.{faulty}", lambda *_: 1 / 0, raising=True
         )
         response = await g.chat(HELLO, stream=stream)
         if stream:  # it had begun

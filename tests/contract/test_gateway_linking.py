@@ -234,3 +234,16 @@ async def test_an_explanation_is_kept_where_the_journal_could_not_be_read(gatewa
         link = links(g)[1]
         assert link["parent"]["rule"] == "journal_failed"
         assert "disk gone" in link["parent"]["why"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_a_side_turn_that_says_the_same_takes_no_reply_from_a_main_one(gateway, path):
+    async with gateway() as g:
+        asked = {"messages": [user("Hi")], "prompt": "Hi", "max_tokens": 50, "turn_type": "side"}
+        asked.pop("prompt" if "chat" in path else "messages")
+        assert (await g.client.post(path, json=asked)).status_code == 200
+        await g.answer(user("Hi"))
+        await g.answer(user("Hi"), bot("Paris."), user("No"))
+        _, main, reply = g.turns()
+        assert reply["parent_id"] == main["turn_id"]
+        assert main["state"] == "judging"

@@ -213,6 +213,14 @@ async def test_responses_belong_to_the_key_that_created_them(gateway):
         assert (await alice.responses.retrieve(made.id)).id == made.id
 
 
+async def test_to_read_and_to_forget_count_among_a_keys_requests(gateway):
+    async with gateway(requests_per_minute=3) as g:
+        made = await g.client.post("/v1/responses", json={"input": "Hi"})
+        path = f"/v1/responses/{made.json()['id']}"
+        for method, status in (("GET", 200), ("DELETE", 200), ("GET", 429), ("DELETE", 429)):
+            assert (await g.client.request(method, path)).status_code == status
+
+
 async def test_of_two_equal_answers_the_named_one_is_the_parent(gateway):
     async with gateway() as g, client_of(g) as client:
         g.engine.say("Hello!")
@@ -224,6 +232,19 @@ async def test_of_two_equal_answers_the_named_one_is_the_parent(gateway):
         assert reply["parent_id"] == first["turn_id"]
         assert reply["session_id"] == first["session_id"]
         assert other["session_id"] != first["session_id"]
+
+
+@pytest.mark.parametrize("named", [0, 1], ids=["side", "main"])
+async def test_of_a_side_and_a_main_answer_the_named_one_is_the_parent(gateway, named):
+    async with gateway() as g:
+        made = [
+            await g.client.post("/v1/responses", json={"input": "Hi", "turn_type": kind})
+            for kind in ("side", "main")
+        ]
+        earlier = made[named].json()["id"]
+        await g.client.post("/v1/responses", json={"input": "?", "previous_response_id": earlier})
+        *turns, reply = g.turns()
+        assert reply["parent_id"] == turns[named]["turn_id"]
 
 
 async def test_a_conversation_goes_on_in_another_dialect(gateway):

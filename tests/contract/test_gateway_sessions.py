@@ -23,6 +23,14 @@ async def test_a_named_session_is_closed_and_its_last_answer_waits_no_longer(gat
         assert turn["fate"] == "no_next_state"
 
 
+async def test_a_session_without_a_name_is_closed_by_the_id_in_its_responses(gateway):
+    async with gateway() as g:
+        answer = await g.answer(user("Hi"))
+        response = await g.client.post(DONE, headers={"x-session-id": answer["session_id"]})
+        assert response.json() == {"session_id": answer["session_id"]}
+        assert [turn["fate"] for turn in g.turns()] == ["no_next_state"]
+
+
 async def test_a_reply_after_the_end_opens_the_session_again_and_is_judged(gateway):
     async with gateway() as g:
         await g.answer(user("Hi"), session_id="a")

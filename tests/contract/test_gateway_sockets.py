@@ -13,6 +13,8 @@ from rejoinder.gateway import generation, http
 
 CHAT = "/v1/chat/completions"
 HELLO = user("Capital of France?")
+LONG = 16_000_000
+"""More bytes than a kernel holds for a connection."""
 
 
 class Wire:
@@ -170,6 +172,73 @@ async def test_after_a_refused_body_has_come_the_connection_serves_on(gateway):
         assert b"HTTP/1.1 413" in await wire.until(b"}}")
         wire.writer.write(chat())
         assert b"HTTP/1.1 200" in await wire.until(b"\r\n\r\n")
+
+
+# --- offers of other protocols --------------------------------------------------------------------
+
+H2C = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQ")
+"""What the JDK's client and ``curl --http2`` put beside every request over plain HTTP."""
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+async def test_an_offer_of_http2_is_declined_and_its_request_served(gateway, in_pieces):
+    """Guards against a body that is lost, and then read as the next request."""
+    async with gateway() as g:
+        body = json.dumps({"messages": [HELLO]}).encode()
+        chunked = post(
+            b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body), "transfer-encoding: chunked", *H2C
+        )
+        wire = await Wire.to(g)
+        for sent in (chat(*H2C), chunked, chat()):
+            size = 50 if in_pieces else len(sent)
+            for at in range(0, len(sent), size):
+                wire.writer.write(sent[at : at + size])
+                await asyncio.sleep(0.002)
+            assert b"HTTP/1.1 200" in await wire.until(b"\r\n\r\n")
+            await wire.until(b"session_id")
+            await wire.until(b"}")
+        assert len(g.turns()) == 3
+
+
+async def test_what_a_connection_is_told_beside_an_offer_still_holds(gateway):
+    async with gateway(max_head_bytes=8192) as g:
+        wire = await Wire.to(g)
+        wire.writer.write(chat("connection: upgrade, close", "upgrade: websocket"))
+        assert b"HTTP/1.1 200" in await wire.all(), "and then the connection ends"
+        wire = await Wire.to(g)
+        wire.writer.write(chat(*H2C, "x-long: " + "x" * 9_000))
+        assert error_of(await wire.all()) == (431, "headers_too_large")
+        wire = await Wire.to(g)
+        wire.writer.write(b"CONNECT example.org:80 HTTP/1.1\r\nhost: x\r\n\r\n" + chat(*H2C))
+        assert b"HTTP/1.1 40" in await wire.until(b"\r\n\r\n")
+        assert len(g.turns()) == 1
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_client_that_reads_slowly_gets_all_of_a_long_response_if_it_reads(
+    gateway, monkeypatch, reads
+):
+    """Guards against a slow link that is cut off, and against a client that holds memory."""
+    monkeypatch.setattr(http, "UNREAD_S", 1.0)
+    lost, lose = asyncio.Event(), http.Protocol.connection_lost
+    monkeypatch.setattr(
+        http.Protocol, "connection_lost", lambda *given: (lose(*given), lost.set())[0]
+    )
+    async with gateway(max_body_bytes=2 * LONG) as g:
+        wire = await Wire.to(g, SO_RCVBUF=65_536)
+        body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
+        wire.writer.write(
+            post(json.dumps(body).encode(), "connection: close", path="/v1/responses")
+        )
+        got = 0
+        async with asyncio.timeout(20):
+            while piece := await wire.reader.read(100_000 if reads else 1_000):
+                got += len(piece)
+                if lost.is_set() and not reads:
+                    break
+                await asyncio.sleep(0.015)
+        assert (got > LONG) == reads
+        wire.writer.transport.abort()
 
 
 # --- clients that leave, hurry or do not read -----------------------------------------------------

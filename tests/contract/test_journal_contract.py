@@ -68,7 +68,8 @@ def test_another_tenant_key_or_user_finds_nothing(story: Story, other: Scope) ->
     turn = story.answer(external_session="s1", finish={"answer_chain": b"known"})
     assert story.journal.find_chains(other, [b"known"]) == []
     assert story.journal.find_same_request(other, turn.request_chain, None) == []
-    assert story.journal.find_session(other, "s1") is None
+    for name in ("s1", turn.session_id):
+        assert story.journal.find_session(other, name) is None
 
 
 def test_what_is_found_says_under_which_trace_it_was_asked_for(story: Story) -> None:
@@ -135,8 +136,11 @@ def test_the_same_request_is_found_at_once_and_after_its_commit(story: Story) ->
     story.journal.open_turn(turn)
     (queued,) = story.journal.find_same_request(SCOPE, turn.request_chain, "s1")
     assert queued.open
-    assert story.journal.find_session(SCOPE, "s1") == turn.session_id
+    for name in ("s1", turn.session_id):
+        assert story.journal.find_session(SCOPE, name) == turn.session_id
     story.journal.finish_turn(finishing(turn)).result(9)
+    for name in ("s1", turn.session_id):
+        assert story.journal.find_session(SCOPE, name) == turn.session_id
     (known,) = story.journal.find_same_request(SCOPE, turn.request_chain, None)
     assert (known.turn_id, known.open) == (turn.turn_id, False)
     assert story.journal.find_same_request(SCOPE, turn.request_chain, "s2") == []

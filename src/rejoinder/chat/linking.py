@@ -104,9 +104,14 @@ class Facts:
         ]
 
     def at(self, chain: bytes) -> list[ChainMatch]:
-        """Return the turns behind one chain; replaced ones count only where there is no other."""
+        """Return the turns behind one chain; some count only where there is no other.
+
+        Those are replaced ones, and side turns unless the request names them: if the reply was to
+        one, the main turn that said the same to the same is judged no worse by it.
+        """
         found = self._by_chain.get(chain, [])
-        return [turn for turn in found if not turn.superseded] or found
+        found = [turn for turn in found if not turn.superseded] or found
+        return [one for one in found if not one.side or one.turn_id == self.continues] or found
 
     @cached_property
     def _by_chain(self) -> dict[bytes, list[ChainMatch]]:

@@ -4,11 +4,15 @@ They hold before the application sees a request, for connections that never beco
 
 - A request's head is bounded in bytes, and so is what comes between two pieces of a body.
 - A head that has begun, and what is left of a body after its response, come within a time.
-- A client that takes nothing of what is written to it is cut off after a time. Until then its
-  transport holds no more than asyncio's high-water mark, for writing waits.
+- A client that takes next to nothing of what is written to it is cut off after a time. Until then
+  its transport holds no more than a whole response, or of a stream asyncio's high-water mark.
 - Connections are bounded in number.
 - A request that is sent before the answer to the one before it is not served: the connection ends
   with that answer. Served in turn, it would hide that its client has gone away.
+
+And what a client offers to go over to (HTTP/2, a WebSocket) is declined as HTTP has it, by serving
+its request as it is. The parser below takes what follows the head of such a request for the other
+protocol's: its body would be lost, and then be read as a request of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +32,15 @@ from rejoinder.gateway.errors import ApiError
 HEAD_S = 30.0
 """For a request's head; and for the rest of a body whose request has been answered."""
 UNREAD_S = 60.0
-"""How long a client may take nothing of what waits for it."""
+PARTS = 16
+"""In each ``UNREAD_S`` a client takes one of so many parts of what waited for it, or all."""
 LINGER_S = 2.0
 """How long a client that is refused may go on sending."""
 KEEP_ALIVE_S = 75
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""
+_OF_CONNECTIONS = frozenset((b"close", b"keep-alive"))
+"""What ``Connection`` says of the connection itself."""
 
 
 class HttpConfig(uvicorn.Config):
@@ -72,6 +79,8 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._in_body = False
+        self._offered = False
+        """The request that has begun offers another protocol; it is read again without that."""
         self._deaf = False
         self._refusal: ApiError | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -98,7 +107,19 @@ class Protocol(HttpToolsProtocol):
         """Give the client time to take what waits for it."""
         super().pause_writing()
         if self._unread is None:
-            self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+            waiting = self.transport.get_write_buffer_size()
+            self._expect_reading(waiting, waiting // PARTS)
+
+    def _expect_reading(self, waiting: int, part: int) -> None:
+        """Cut the client off after a time unless a part of what waits has gone by then."""
+        self._unread = self.loop.call_later(UNREAD_S, self._check_reading, waiting - part, part)
+
+    def _check_reading(self, most: int, part: int) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > most:
+            self.transport.abort()
+        else:
+            self._expect_reading(waiting, part)
 
     def resume_writing(self) -> None:
         """Note that the client has taken most of it."""
@@ -124,9 +145,7 @@ class Protocol(HttpToolsProtocol):
         self._counted += len(data)
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # there is nothing to upgrade to: it is served as it is
+            self._parse(data)
         except httptools.HttpParserError:  # told to its sender only, who could fill the log with it
             self._refuse(self._refusal or ApiError(400, "invalid_http", "this is no valid HTTP"))
         if self._deaf or self.transport.is_closing():
@@ -135,6 +154,28 @@ class Protocol(HttpToolsProtocol):
             self._refuse(_head_too_large(self._limit))
         elif self._deadline is None and not self._in_body and not self._is_answering():
             self._within(HEAD_S if self._in_head else KEEP_ALIVE_S)
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._offered:
+                head = self._plain_head()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+                self._parse(head + data[upgrade.args[0] :])
+
+    def _plain_head(self) -> bytes:
+        """Return the head of the request that has begun, without what it offers."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                kept = [one for one in value.split(b",") if one.strip().lower() in _OF_CONNECTIONS]
+                lines += [b"connection: " + b",".join(kept)] if kept else []
+            elif name != b"upgrade":
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -148,6 +189,7 @@ class Protocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._within(None)
         self._in_head = True
+        self._offered = False
         self._counted = self._head_bytes = 0
         super().on_message_begin()
 
@@ -167,6 +209,9 @@ class Protocol(HttpToolsProtocol):
         """Hand the request to the application."""
         if self._deaf:
             return
+        self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._offered:
+            return
         self._in_head, self._in_body, self._counted = False, True, 0
         if self._deadline is not None:
             self._within(None)
@@ -183,7 +228,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note the end of the body."""
-        if self._deaf:
+        if self._deaf or self._offered:
             return
         self._in_body = False
         super().on_message_complete()

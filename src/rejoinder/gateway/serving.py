@@ -224,12 +224,12 @@ class _Reply:
         if job.request.keep:
             body = job.writer.whole(fingerprint, recorded=True)
             kept = KeptResponse(body, job.request.own_messages)
-        job.settled = True
         finished = [
             answer.finished(prompt.history, kept)
             for prompt in job.prompts
             for answer in prompt.answers
         ]
+        job.settled = True
         for prompt in job.prompts:
             for answer in prompt.answers:
                 self._service.splicer.remember(

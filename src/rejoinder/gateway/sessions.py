@@ -42,7 +42,9 @@ def session_routes(service: Service) -> APIRouter:
                 text = "name the session: X-Session-Id, or /s/{session}/v1/sessions/done"
                 raise ApiError(400, "invalid_value", text, "session_id")
             scope = Scope(caller.tenant, caller.key, user)
-            found = await asyncio.to_thread(service.journal.find_session, scope, named.session)
+            found = await asyncio.get_running_loop().run_in_executor(
+                service.reads, service.journal.find_session, scope, named.session
+            )
             if found is None:
                 raise ApiError(404, "session_not_found", f"there is no session {named.session!r}")
             await asyncio.wrap_future(service.journal.close_session(found, "done"))

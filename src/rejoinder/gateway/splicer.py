@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 MAX_TURNS = 4096
 MAX_IDS = 1 << 21
-"""Ids of the turns that are kept, at 8 bytes each."""
+"""Ids of the turns that are kept: about 60 MB, for most numbers are objects of their own."""
 
 _WHY = {
     SpliceOutcome.SAME: "tokenised from text it has the ids of that turn's prompt and answer",

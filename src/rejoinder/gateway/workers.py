@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -30,6 +31,9 @@ log = structlog.get_logger(__name__)
 
 YOUNG_S = 15.0
 """A worker that ends by itself younger than this could not start: the gateway gives up."""
+
+_SIGNALS = 1024
+"""More of them are never told at once."""
 
 _context = multiprocessing.get_context("spawn")
 
@@ -90,10 +94,7 @@ def supervise(
                 successor = replace(dead.worker, owner=owner, siblings=(owner, *living))
                 _start(workers, config, sockets, successor)
     finally:
-        for running in workers.values():
-            running.process.terminate()
-        for running in workers.values():
-            running.process.join()
+        _end(workers, stop)
         for number, handler in previous.items():
             signal.signal(number, handler)
         os.close(stop)
@@ -105,6 +106,24 @@ def supervise(
 def _watch(workers: dict[int, _Running], stop: int) -> bool:
     """Wait until a worker dies; returns True when it is time to stop."""
     return stop in wait([*workers, stop])
+
+
+def _end(workers: dict[int, _Running], stop: int) -> None:
+    """Tell all workers to end, and wait for them; told again meanwhile, so are they."""
+    os.set_blocking(stop, False)
+    living = dict(workers)
+    told = True
+    while living:
+        if told:
+            with contextlib.suppress(BlockingIOError):  # where a fault is the reason to end
+                os.read(stop, _SIGNALS)
+            for running in living.values():
+                running.process.terminate()
+        ready = wait([*living, stop])
+        told = stop in ready
+        living = {sentinel: worker for sentinel, worker in living.items() if sentinel not in ready}
+    for running in workers.values():
+        running.process.join()
 
 
 def _start(
@@ -132,6 +151,7 @@ def _work(config: Config, sockets: list[socket.socket], worker: Worker) -> None:
     """Run in a worker process."""
     from rejoinder.gateway.server import serve  # which knows this module
 
+    os.setpgid(0, 0)  # Ctrl-C in the terminal reaches the supervisor only, which tells the workers
     _die_with_parent()
     serve(config, sockets, worker)
 

@@ -194,8 +194,8 @@ class TurnJournal(Protocol):
         """
         ...
 
-    def find_session(self, scope: Scope, external_session: str) -> str | None:
-        """Return the internal id of the session a client names, if it is known."""
+    def find_session(self, scope: Scope, name: str) -> str | None:
+        """Return the internal id of the session a client names, by its own name or by that id."""
         ...
 
     def open_turn(self, turn: OpenTurn) -> None:

@@ -24,15 +24,15 @@ class PendingOpens:
         """Take note of a queued turn."""
         with self._lock:
             self._by_request.setdefault((turn.scope, turn.request_chain), []).append(turn)
-            if turn.external_session is not None:
-                self._by_session.setdefault((turn.scope, turn.external_session), []).append(turn)
+            for name in _names(turn):
+                self._by_session.setdefault((turn.scope, name), []).append(turn)
 
     def remove(self, turn: OpenTurn) -> None:
         """Forget a turn that the database shows, or that could not be written."""
         with self._lock:
             _discard(self._by_request, (turn.scope, turn.request_chain), turn)
-            if turn.external_session is not None:
-                _discard(self._by_session, (turn.scope, turn.external_session), turn)
+            for name in _names(turn):
+                _discard(self._by_session, (turn.scope, name), turn)
 
     def same_request(
         self, scope: Scope, request_chain: bytes, external_session: str | None
@@ -53,11 +53,15 @@ class PendingOpens:
             if external_session in (None, turn.external_session, turn.session_id)
         ]
 
-    def session(self, scope: Scope, external_session: str) -> str | None:
-        """Return the id of a session that a queued turn opens."""
+    def session(self, scope: Scope, name: str) -> str | None:
+        """Return the id of a session that a queued turn opens, by a client's name or that id."""
         with self._lock:
-            turns = self._by_session.get((scope, external_session))
+            turns = self._by_session.get((scope, name))
             return turns[0].session_id if turns else None
+
+
+def _names(turn: OpenTurn) -> set[str]:
+    return {turn.session_id, turn.external_session or turn.session_id}
 
 
 def _discard(index: dict[Any, list[OpenTurn]], key: Any, turn: OpenTurn) -> None:

@@ -154,10 +154,10 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         """See ``TurnJournal``."""
         return self._writer.submit(lambda c: responses.delete_response(c, scope, response_id))
 
-    def find_session(self, scope: Scope, external_session: str) -> str | None:
+    def find_session(self, scope: Scope, name: str) -> str | None:
         """See ``TurnJournal``; sessions that a queued turn opens are included."""
-        queued = self._pending.session(scope, external_session)
-        return turns.find_session(self.database.reader(), scope, external_session) or queued
+        queued = self._pending.session(scope, name)
+        return turns.find_session(self.database.reader(), scope, name) or queued
 
     def open_turn(self, turn: OpenTurn) -> None:
         """See ``TurnJournal``."""

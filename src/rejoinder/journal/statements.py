@@ -175,7 +175,7 @@ JUDGE_EARLY = sa.text("""
 FIND_CHAIN = Statement(
     sa.text("""
     SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
-           t.trace
+           t.trace, t.turn_type = 'side'
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain
     ORDER BY t.created_at DESC LIMIT :most
@@ -185,7 +185,7 @@ FIND_CHAIN = Statement(
 FIND_CHAIN_IN_SESSION = Statement(
     sa.text("""
     SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
-           t.trace
+           t.trace, t.turn_type = 'side'
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
@@ -215,7 +215,8 @@ FIND_REQUEST_IN_SESSION = Statement(
 
 FIND_SESSION = Statement(
     sa.text("""
-    SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
-    ORDER BY created_at LIMIT 1
+    SELECT session_id FROM sessions
+    WHERE scope = :scope AND (external = :name OR session_id = :name)
+    ORDER BY session_id = :name, created_at LIMIT 1
     """)
 )

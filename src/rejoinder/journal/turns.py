@@ -47,9 +47,9 @@ def find_chains(
     if external_session is not None:
         statement, values["external"] = sql.FIND_CHAIN_IN_SESSION, external_session
     return [
-        ChainMatch(turn_id, session_id, external, found, bool(superseded), trace)
+        ChainMatch(turn_id, session_id, external, found, bool(superseded), trace, bool(side))
         for chain in dict.fromkeys(chains[-MOST_CHAINS:])
-        for turn_id, session_id, external, found, superseded, trace in statement.fetch(
+        for turn_id, session_id, external, found, superseded, trace, side in statement.fetch(
             connection, chain=chain, **values
         )
     ]
@@ -88,10 +88,10 @@ def read_answers(connection: Connection, turn_ids: Sequence[str]) -> dict[str, M
     return {turn_id: read_messages(connection, message)[0] for turn_id, message in rows.all()}
 
 
-def find_session(connection: Connection, scope: Scope, external_session: str) -> str | None:
+def find_session(connection: Connection, scope: Scope, name: str) -> str | None:
     """Look up the session a client names."""
     scope_id = scope_digest(scope.tenant, scope.key, scope.user)
-    rows = sql.FIND_SESSION.fetch(connection, scope=scope_id, external=external_session)
+    rows = sql.FIND_SESSION.fetch(connection, scope=scope_id, name=name)
     return rows[0][0] if rows else None
 
 

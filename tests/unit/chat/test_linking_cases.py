@@ -44,6 +44,7 @@ class Turn:
     named: str | None = None
     trace: bytes | None = None
     superseded: bool = False
+    side: bool = False
 
 
 @dataclass(frozen=True)
@@ -327,6 +328,20 @@ CASES = (
         parent=None, by="first_request", session=None,
     ),
     Case(
+        "a side turn that said the same to the same",
+        (Turn(ASK, A), Turn(ASK, A, "t", side=True)),
+        (user("a"), bot("A"), user("b")),
+        parent=0, by="last_answer",
+        next_state=("user: b",),
+    ),
+    Case(
+        "a reply to a side turn alone",
+        (Turn(ASK, A, side=True),),
+        (user("a"), bot("A"), user("b")),
+        parent=0, by="last_answer",
+        next_state=("user: b",),
+    ),
+    Case(
         "two replaced answers and one that counts",
         (Turn(ASK, A, superseded=True), Turn(ASK, A)),
         (user("a"), bot("A"), user("b")),
@@ -348,7 +363,13 @@ def recorded(case: Case) -> tuple[list[ChainMatch], list[SameRequest], History]:
         if chain in request.answer_chains:
             matches.append(
                 ChainMatch(
-                    str(number), turn.session, turn.named, chain, turn.superseded, turn.trace
+                    str(number),
+                    turn.session,
+                    turn.named,
+                    chain,
+                    turn.superseded,
+                    turn.trace,
+                    turn.side,
                 )
             )
         in_session = case.named is not None and turn.named == case.named

@@ -43,6 +43,7 @@ class _Answer:
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
+    ends_with_text: bool = False
 
     def message(self) -> Message:
         return Message(
@@ -97,9 +98,11 @@ class _Conversation:
             self._close()
             self._messages.append(Message(role, text))
             return
-        if self._answer is not None and self._answer.texts and not item.get("id"):
-            self._close()  # written by hand: two such messages are two answers
-        self._open().texts.append(text)
+        if self._answer is not None and self._answer.ends_with_text and not item.get("id"):
+            self._close()  # written by hand: two such messages in a row are two answers
+        answer = self._open()
+        answer.texts.append(text)
+        answer.ends_with_text = True
 
     def _result(self, item: Mapping[str, object], param: str) -> None:
         call_id = item.get("call_id")
@@ -112,6 +115,7 @@ class _Conversation:
     def _open(self) -> _Answer:
         if self._answer is None:
             self._answer = _Answer()
+        self._answer.ends_with_text = False
         return self._answer
 
     def _close(self) -> None:

@@ -106,6 +106,12 @@ def test_messages_written_by_hand_stay_apart():
     assert [message.content for message in read_input(items)] == ["a", "b"]
 
 
+def test_texts_around_a_call_are_one_answer_also_where_a_client_drops_their_ids():
+    """Guards against an answer that is not known again: its reply would teach nothing."""
+    items = [{"role": "assistant", "content": "a"}, CALL, {"role": "assistant", "content": "b"}]
+    assert read_input(items) == (Message("assistant", "ab", tool_calls=(TOOL_CALL,)),)
+
+
 @pytest.mark.parametrize(
     ("items", "param"),
     [
