@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
@@ -25,18 +27,22 @@ def kept_routes(service: Service) -> APIRouter:
     """Return the routes."""
     router = APIRouter(tags=["turns"])
 
-    def scope_of(request: Request) -> Scope:
+    @contextmanager
+    def admitted(request: Request) -> Iterator[Scope]:
+        """Hold a place of the caller's: reads share threads with the linking of all callers."""
         caller = service.keys.caller(dict(request.scope["headers"]))
-        return Scope(caller.tenant, caller.key)
+        with service.admission.admit(caller.key):
+            yield Scope(caller.tenant, caller.key)
 
     @router.get("/v1/responses/{response_id}")
     async def read(response_id: str, request: Request) -> Response:
         """Return a stored response as it was sent."""
-        scope = scope_of(request)
-        if request.query_params.get("stream") == "true":
-            text = "a stored response is not streamed again: read it whole"
-            raise ApiError(400, "unsupported_parameter", text, "stream")
-        body = await read_stored(service, lambda: service.journal.read_response(scope, response_id))
+        journal = service.journal
+        with admitted(request) as scope:
+            if request.query_params.get("stream") == "true":
+                text = "a stored response is not streamed again: read it whole"
+                raise ApiError(400, "unsupported_parameter", text, "stream")
+            body = await read_stored(service, lambda: journal.read_response(scope, response_id))
         if body is None:
             raise _unknown(response_id)
         return Response(body, media_type="application/json")
@@ -44,8 +50,8 @@ def kept_routes(service: Service) -> APIRouter:
     @router.delete("/v1/responses/{response_id}")
     async def delete(response_id: str, request: Request) -> DeletedResponse:
         """Forget a stored response. The record of its turn stays, as of any other."""
-        scope = scope_of(request)
-        gone = await asyncio.wrap_future(service.journal.delete_response(scope, response_id))
+        with admitted(request) as scope:
+            gone = await asyncio.wrap_future(service.journal.delete_response(scope, response_id))
         if not gone:
             raise _unknown(response_id)
         return DeletedResponse(id=response_id)
