@@ -9,6 +9,9 @@ They hold before the application sees a request, for connections that never beco
 - Connections are bounded in number.
 - A request that is sent before the answer to the one before it is not served: the connection ends
   with that answer. Served in turn, it would hide that its client has gone away.
+
+And one gap of it is closed: a request that offers another protocol, as Java's own client offers
+HTTP/2 with every first request, is served as it is, with its body.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ LINGER_S = 2.0
 KEEP_ALIVE_S = 75
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""
+_FRAMING = (b"content-length", b"transfer-encoding")
+"""Headers that say where a body ends."""
 
 
 class HttpConfig(uvicorn.Config):
@@ -73,6 +78,10 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._deaf = False
+        self._framing = b""
+        """Of the body that the parser does not see, behind a head that offers another protocol."""
+        self._repeats = False
+        """The parser is fed what has been heard already."""
         self._refusal: ApiError | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -124,9 +133,7 @@ class Protocol(HttpToolsProtocol):
         self._counted += len(data)
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # there is nothing to upgrade to: it is served as it is
+            self._parse(data)
         except httptools.HttpParserError:  # told to its sender only, who could fill the log with it
             self._refuse(self._refusal or ApiError(400, "invalid_http", "this is no valid HTTP"))
         if self._deaf or self.transport.is_closing():
@@ -136,11 +143,35 @@ class Protocol(HttpToolsProtocol):
         elif self._deadline is None and not self._in_body and not self._is_answering():
             self._within(HEAD_S if self._in_head else KEEP_ALIVE_S)
 
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, which ends a request that offers another protocol with its head.
+
+        Offers are not taken up. What follows such a head goes to a new parser, as the body that it
+        announces or as the next request.
+
+        Raises:
+            HttpParserError: it is no HTTP.
+        """
+        while data and not self._deaf:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                data = data[offer.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                if self._framing:
+                    self._repeats = True
+                    self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._framing)
+                    self._repeats, self._framing = False, b""
+            else:
+                return
+
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def on_message_begin(self) -> None:
         """Begin a request, unless the one before it is still being answered."""
+        if self._repeats:
+            return
         if self._is_answering():
             self.cycle.keep_alive = False
             self._deaf = True
@@ -153,20 +184,28 @@ class Protocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the path."""
+        if self._repeats:
+            return
         self._head_bytes += len(url)
         if not self._deaf:
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer behind a body in chunks."""
+        if self._repeats:
+            return
         self._head_bytes += len(name) + len(value)
         if not self._deaf:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
-        if self._deaf:
+        if self._deaf or self._repeats:
             return
+        if self.parser.should_upgrade():
+            framing = [one for one in self.headers if one[0] in _FRAMING]
+            if any(value.strip(b"0") for _, value in framing):
+                self._framing = b"".join([b"%b: %b\r\n" % one for one in framing])
         self._in_head, self._in_body, self._counted = False, True, 0
         if self._deadline is not None:
             self._within(None)
@@ -183,7 +222,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note the end of the body."""
-        if self._deaf:
+        if self._deaf or self._framing:
             return
         self._in_body = False
         super().on_message_complete()
