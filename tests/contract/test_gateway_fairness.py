@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 
 import pytest
 from gateway_kit import KEYS, running, user
 
+from rejoinder.errors import JournalError
 from tiny_model import save_tiny_model, torch_engine
 
 ALICE, BOB = ({"authorization": f"Bearer {key}"} for key in ("sk-alice-1", "sk-bob-22"))
@@ -56,3 +58,43 @@ async def test_tokens_of_all_answers_and_of_broken_ones_count(gateway):
         refused = await g.chat(user("Hi"), headers=ALICE)
         assert refused.status_code == 429
         assert "500 tokens per minute" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/responses/resp_1"),
+        ("DELETE", "/v1/responses/resp_1"),
+        ("POST", "/v1/sessions/done"),
+        ("POST", "/v1/feedback"),
+    ],
+)
+async def test_whatever_reaches_the_journal_counts_as_a_request(gateway, method, path):
+    """Stored responses could be read without end, by threads that every caller's linking needs."""
+    async with gateway(keys=KEYS, requests_per_minute=2) as g:
+        sent = [await g.client.request(method, path, headers=ALICE) for _ in range(3)]
+        assert [one.status_code == 429 for one in sent] == [False, False, True]
+        assert (await g.client.request(method, path, headers=BOB)).status_code != 429
+
+
+@pytest.mark.parametrize(
+    ("write", "method", "path", "body"),
+    [
+        ("add_feedback", "POST", "/v1/feedback", {"completion_id": "c", "score": 1}),
+        ("delete_response", "DELETE", "/v1/responses/resp_1", None),
+    ],
+)
+async def test_a_write_that_is_not_done_holds_its_callers_place(
+    gateway, monkeypatch, write, method, path, body
+):
+    """Else one key could fill the queue of writes, whatever its limit."""
+    async with gateway(keys=KEYS, max_concurrent=1) as g:
+        waits: Future[None] = Future()
+        monkeypatch.setattr(g.journal, write, lambda *_: waits)
+        first = asyncio.create_task(g.client.request(method, path, headers=ALICE, json=body))
+        await g.eventually(lambda: g.service.admission.active == 1)
+        async with asyncio.timeout(10):  # where it is let in, it waits as the first one does
+            second = await g.client.request(method, path, headers=ALICE, json=body)
+        assert second.status_code == 429
+        waits.set_exception(JournalError("disk full"))
+        assert (await first).status_code == 503

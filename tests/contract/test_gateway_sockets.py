@@ -58,6 +58,65 @@ def error_of(said: bytes) -> tuple[int, str]:
     return int(head.split()[1]), json.loads(body)["error"]["code"]
 
 
+# --- other protocols ------------------------------------------------------------------------------
+
+OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAEAAEAAAAI")
+"""As Java's own HTTP client begins, and clients of models that are built on it."""
+
+
+def in_chunks(body: bytes, *lines: str) -> bytes:
+    half = len(body) // 2
+    pieces = b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in (body[:half], body[half:]))
+    return post(pieces + b"0\r\n\r\n", "transfer-encoding: chunked", *lines)
+
+
+@pytest.mark.parametrize("write", [post, in_chunks])
+@pytest.mark.parametrize("size", [1 << 20, 64, 1], ids=["at once", "in pieces", "byte by byte"])
+async def test_a_request_that_offers_another_protocol_is_served_with_its_body(gateway, write, size):
+    """Its body was lost: the parser ends such a request with its head."""
+    async with gateway() as g:
+        wire = await Wire.to(g)
+        sent = write(json.dumps({"messages": [HELLO]}).encode(), *OFFER)
+        for _ in range(2):  # the connection serves the next one, too
+            for start in range(0, len(sent), size):
+                wire.writer.write(sent[start : start + size])
+                await wire.writer.drain()
+                await asyncio.sleep(0)
+            head = await wire.until(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b"Paris." in await wire.until(b"session_id")
+            await wire.until(b"}")
+        wire.writer.write(chat("connection: close"))
+        assert b"Paris." in await wire.all()
+
+
+@pytest.mark.parametrize("length", [(), ("content-length: 0",), ("content-length: 00",)])
+async def test_an_offer_without_a_body_is_answered_and_what_follows_too(gateway, length):
+    async with gateway() as g:
+        wire = await Wire.to(g)
+        asked = "\r\n".join(["GET /healthz HTTP/1.1", "host: x", *OFFER, *length, "", ""])
+        for _ in range(3):
+            wire.writer.write(asked.encode())
+            await wire.until(b'{"status":"ok"}')
+        wire.writer.write(asked.encode() * 2)  # the second one comes before the answer to the first
+        assert (await wire.all()).count(b'{"status":"ok"}') == 1
+
+
+async def test_a_body_behind_an_offer_keeps_the_limits(gateway):
+    async with gateway(max_body_bytes=2048, max_head_bytes=8192) as g:
+        for sent, status in (
+            (post(b"x" * 4096, *OFFER), 413),
+            (post(b"1;" + b"x" * 600_000, "transfer-encoding: chunked", *OFFER), 431),
+            (post(b"xyz\r\n", "transfer-encoding: chunked", *OFFER), 400),
+            (post(b"{}", "content-length: 2", "transfer-encoding: chunked", *OFFER), 400),
+        ):
+            wire = await Wire.to(g)
+            wire.writer.write(sent)
+            head = await wire.until(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 %d " % status)
+        await g.eventually(lambda: g.service.admission.active == 0)
+
+
 # --- heads ----------------------------------------------------------------------------------------
 
 

@@ -86,12 +86,12 @@ def feedback_routes(service: Service) -> APIRouter:
         caller = service.keys.caller(headers)
         with service.admission.admit(caller.key):
             data = await read_body(request.receive, headers, service.config.gateway)
-        feedback = parse_feedback(data)
-        scope = Scope(caller.tenant, caller.key)
-        written = service.journal.add_feedback(
-            scope, feedback.completion_id, feedback.choice, feedback.value, feedback.text
-        )
-        result = await asyncio.wrap_future(written)
+            feedback = parse_feedback(data)
+            scope = Scope(caller.tenant, caller.key)
+            written = service.journal.add_feedback(
+                scope, feedback.completion_id, feedback.choice, feedback.value, feedback.text
+            )
+            result = await asyncio.wrap_future(written)  # until then it fills the queue
         service.metrics.feedback.labels(result.outcome).inc()
         if result.outcome == "unknown":
             raise ApiError(

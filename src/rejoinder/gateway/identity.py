@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rejoinder.chat.client_context import own_words
 from rejoinder.config import MAX_OPENING_CHARS, GatewayConfig
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.headers import header_text
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.session_rules import MAX_SESSION_CHARS, find_session
 from rejoinder.types import Message, TurnType
@@ -73,7 +74,7 @@ def read_identity(headers: Headers, request: TurnRequest, config: GatewayConfig)
 
 
 def _header(headers: Headers, name: bytes) -> str:
-    return headers.get(name, b"").decode("latin-1").strip()
+    return header_text(headers.get(name, b""))
 
 
 def _url_session(headers: Headers) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rejoinder.config import SessionRule
+from rejoinder.gateway.headers import header_text
 from rejoinder.gateway.request import TurnRequest
 
 MAX_SESSION_CHARS = 256
@@ -28,7 +29,7 @@ def _place(look_in: str, headers: Mapping[bytes, bytes], request: TurnRequest) -
     kind, _, name = look_in.partition(".")
     match kind:
         case "header":
-            value: object = headers.get(name.lower().encode(), b"").decode("latin-1")
+            value: object = header_text(headers.get(name.lower().encode(), b""))
         case "metadata":
             value = request.metadata.get(name)
         case "prompt_cache_key":

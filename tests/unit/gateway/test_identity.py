@@ -6,7 +6,7 @@ import pytest
 
 from rejoinder.config import GatewayConfig, SessionRule
 from rejoinder.gateway.errors import ApiError
-from rejoinder.gateway.identity import read_identity
+from rejoinder.gateway.identity import URL_SESSION, read_identity
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.types import Message, ToolCall, TurnType
 
@@ -29,6 +29,27 @@ def test_empty_and_blank_names_are_no_names():
     assert (
         identity({"x-session-id": " "}, session_id="", metadata={"session_id": ""}).session is None
     )
+
+
+def in_bytes(headers: dict[bytes, bytes]):
+    return read_identity(headers, TurnRequest(messages=()), GatewayConfig())
+
+
+def test_a_session_has_one_name_whether_header_url_or_body_give_it():
+    written = "grüße-\u00e0".encode()  # its last byte alone would be a space that does not break
+    in_header = in_bytes({b"x-session-id": b" " + written + b"\t"}).session
+    assert in_header == written.decode() == in_bytes({URL_SESSION: written}).session
+    assert in_header == identity(session_id=written.decode()).session
+
+
+def test_names_that_differ_in_their_last_letter_are_two_sessions():
+    # Read as Latin-1 and stripped, each of these lost its last byte to white space.
+    names = [name.encode() for name in ("gr\u00c5", "gr\u00e0", "gr\u00c3")]
+    assert len({in_bytes({b"x-session-id": name}).session for name in names}) == len(names)
+
+
+def test_a_header_that_is_no_utf_8_is_latin_1():
+    assert in_bytes({b"x-session-id": b"caf\xe9"}).session == "caf\u00e9"
 
 
 @pytest.mark.parametrize(
