@@ -51,7 +51,7 @@ class Endpoint(ABC):
             await self._refuse(send, from_engine(error))
         except ApiError as error:
             await self._refuse(send, error)
-        except Exception as error:
+        except Exception as error:  # a fault of ours: the client still gets an answer in its form
             log.exception("a request failed by a fault of the gateway")
             service.note_error(f"internal error: {type(error).__name__}: {error}")
             text = "internal error; the gateway's log has the details"

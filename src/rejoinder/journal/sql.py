@@ -164,7 +164,7 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         self._pending.add(turn)
         try:
             self._writer.add(turn, lambda _written: self._pending.remove(turn))
-        except BaseException:
+        except BaseException:  # whatever kept it from the queue, nobody will write it
             self._pending.remove(turn)
             raise
 
