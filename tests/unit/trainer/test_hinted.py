@@ -146,7 +146,9 @@ def test_the_teacher_has_earlier_answers_as_the_student_has_them() -> None:
 def test_with_a_hint_that_adds_nothing_it_is_the_student_s_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rejoinder.trainer.hinted.with_hint", lambda messages, _hint: messages)
+    monkeypatch.setattr(
+        "rejoinder.trainer.hinted.with_hint", lambda messages, _hint, _times: messages
+    )
     renderer = HintRenderer(family("qwen").renderer, 4096, token_bytes("qwen"))
     for one in (with_sampled_answer(), with_sampled_answer("b\n\nab")):
         assert renderer.prompts(one).prompts == (one.prompt_ids,)
