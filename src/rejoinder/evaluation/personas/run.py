@@ -17,7 +17,7 @@ from rejoinder.evaluation.client import Asker
 from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
 from rejoinder.evaluation.personas.persona import Persona
-from rejoinder.evaluation.personas.records import Ended, Measurement, RunRecord
+from rejoinder.evaluation.personas.records import Ended, HeldOutAnswer, Measurement, RunRecord
 from rejoinder.evaluation.personas.sessions import Population
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import SpeakerOf
@@ -102,6 +102,8 @@ class _Run:
         self._first = 0
         self._measuring = False
         self._measurements: list[Measurement] = []
+        self._answers_before: tuple[HeldOutAnswer, ...] = ()
+        self._answers_after: tuple[HeldOutAnswer, ...] = ()
         self._heldout = [
             HeldOut.draw(persona, spec.settings.heldout, spec.seed) for persona in spec.personas
         ]
@@ -141,6 +143,8 @@ class _Run:
             requests=client.requests,
             failed_requests=len(client.failures),
             failures=tuple(client.failures[:SHOWN_FAILURES]),
+            answers_before=self._answers_before,
+            answers_after=self._answers_after,
         )
 
     async def _learn(self) -> Ended:
@@ -196,6 +200,9 @@ class _Run:
         # A version whose measurement has failed may be measured again at the end.
         earlier = [one for one in self._measurements if one.version != version]
         self._measurements = [*earlier, measurement]
+        if measurement.complete:
+            self._answers_after = tuple(one for each in answers for one in each.read)
+            self._answers_before = self._answers_before or self._answers_after
         self._on_measured(await self._record(Ended.CUT))
 
     async def _ask_heldout(self, version: int) -> list[Answers]:

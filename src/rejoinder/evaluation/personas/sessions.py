@@ -22,10 +22,12 @@ from rejoinder.evaluation.personas.records import SessionRecord
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import SpeakerOf
 from rejoinder.evaluation.questions import Split
-from rejoinder.evaluation.sessions import FAREWELL_TOKENS, PAUSE_AFTER_FAILURE_S
 from rejoinder.evaluation.tasks import Task
 from rejoinder.types import new_id
 
+PAUSE_AFTER_FAILURE_S = 1.0
+FAREWELL_TOKENS = 8
+"""The last message of a session only carries the reaction; nobody waits for its answer."""
 _T = TypeVar("_T")
 
 
@@ -193,7 +195,7 @@ class Population:
         speaker = self._speaker_of(session.persona, session.seed)
         name = f"{self._run}-{session.number}"
         temperature = self._settings.temperature
-        for left in reversed(range(session.persona.turns)):
+        for left in reversed(range(self._settings.answers or session.persona.turns)):
             reply = await self._ask(
                 session, Ask(session.persona.max_tokens, temperature, session=name)
             )
@@ -214,7 +216,7 @@ class Population:
             await self._ready()
             if self._stopped:
                 break
-        # The last reaction still has to arrive; nobody waits for what is answered to it.
+        # The last reaction still has to arrive.
         await self._ask(session, Ask(FAREWELL_TOKENS, temperature, session=name, done=True))
 
 

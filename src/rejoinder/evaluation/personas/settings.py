@@ -41,6 +41,9 @@ class BenchmarkSettings:
     """Updates between measurements; the start and the last version are always measured."""
     people: int = 8
     """Who talk at the same time."""
+    answers: int | None = None
+    """Answers of a session after which a person leaves, content or not; None: as many as the
+    persona bears. With 1, all samples are first answers, which is what is measured."""
     measure_at_once: int = 16
     temperature: float = 0.6
 
