@@ -105,6 +105,20 @@ async def test_every_version_is_measured_until_the_updates_are_made(gateway: Fak
     assert 0 < first.sessions + last.sessions <= SETTINGS.sessions
 
 
+async def test_the_first_and_the_last_held_out_answers_are_kept_to_be_read(
+    gateway: FakeGateway,
+) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway)
+    before, after = record.answers_before, record.answers_after
+    assert [one.task for one in before] == [one.task for one in after]
+    assert len(before) == SETTINGS.heldout
+    assert {one.text.strip() for one in before} == {"1. Eat\n2. Sleep"}
+    assert all("list" in one.faults for one in before)
+    passed = record.measurements[-1].personas["no-lists"].passed
+    assert passed == Share.count(not one.faults for one in after)
+
+
 async def test_held_out_tasks_are_side_turns_with_the_same_words_and_seeds_each_time(
     gateway: FakeGateway,
 ) -> None:
@@ -206,6 +220,7 @@ async def test_a_measurement_that_keeps_failing_counts_for_nothing(gateway: Fake
     assert record.measured[-1].version == record.updates, "the run has gone on"
     rates = record.measurements[1].personas["no-lists"]
     assert (rates.passed, rates.failed) == (Share(0, 0), 4)
+    assert len(record.answers_after) == 4
 
 
 async def test_the_record_so_far_is_there_after_each_measurement(gateway: FakeGateway) -> None:
