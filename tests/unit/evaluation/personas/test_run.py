@@ -38,11 +38,12 @@ class FakeLearner:
     batch_size: int | None = None
     served: list[int] = field(default_factory=list)
     ready: int = 0
+    judging: int = 0
 
     async def progress(self) -> Progress:
         mains = [one for one in self.gateway.asked if one.headers["X-Turn-Type"] == "main"]
         self.gateway.version = len(mains) // PER_UPDATE
-        return Progress(self.gateway.version, trained=len(mains), ready=self.ready)
+        return Progress(self.gateway.version, len(mains), self.ready, self.judging)
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:
@@ -157,11 +158,30 @@ async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
     assert record.ended is Ended.TIME
 
 
-async def test_people_wait_while_a_full_batch_waits(gateway: FakeGateway) -> None:
-    learner = FakeLearner(gateway, batch_size=16, ready=16)
+@pytest.mark.parametrize("kind", ["ready", "judging"])
+async def test_people_wait_while_a_full_batch_waits_or_is_judged(
+    gateway: FakeGateway, kind: str
+) -> None:
+    learner = replace(FakeLearner(gateway, batch_size=8), **{kind: 9})
     record = await run(gateway, replace(SETTINGS, minutes=0.005), lambda _: learner)
     assert record.ended is Ended.TIME
     assert record.sessions == ()
+
+
+async def test_what_is_being_asked_counts_towards_the_batch(gateway: FakeGateway) -> None:
+    at_once = most = 0
+
+    async def answer_later(asked: Asked) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once -= 1
+
+    gateway.before_answer = answer_later
+    settings = replace(SETTINGS, people=12, answers=1, minutes=0.01, measure_at_once=1)
+    await run(gateway, settings, lambda _: FakeLearner(gateway, batch_size=4))
+    assert most == 4
 
 
 async def test_nobody_talks_while_a_version_is_measured(gateway: FakeGateway) -> None:
