@@ -27,6 +27,8 @@ from rejoinder.evaluation.watch import Judged, Progress
 from rejoinder.types import Json
 
 POLL_S = 1.0
+SPARE = 8
+"""One answer more is asked for than an update takes, for each so many: not all give a sample."""
 NEWEST = 48
 """Answers in the running share of satisfying ones."""
 SHOWN_FAILURES = 5
@@ -99,6 +101,7 @@ class _Run:
         self._on_measured = on_measured
         self._started = self._learning_since = time.monotonic()
         self._progress = Progress(0, 0, 0)
+        self._reactions_known = 0
         self._first = 0
         self._measuring = False
         self._measurements: list[Measurement] = []
@@ -153,7 +156,7 @@ class _Run:
         talking = asyncio.create_task(self._population.talk())
         try:
             while (ended := self._ended(talking)) is None:
-                self._progress = await self._learner.progress()
+                await self._look()
                 due = self._measurements[-1].version + self._settings.measure_every
                 if self._progress.version >= due:
                     await self._measure()
@@ -176,16 +179,29 @@ class _Run:
         return Ended.TIME if learning > 60 * self._settings.minutes else None
 
     async def _until_wanted(self) -> None:
-        """Hold people back while a version is measured or a full batch waits.
+        """Hold people back while a version is measured, and while a full batch waits or comes.
 
-        A stopped population is let through: it ends by itself.
+        So answers come from the newest weights, and are not many more than an update takes. A
+        stopped population is let through: it ends by itself.
         """
         batch = self._learner.batch_size
         while not self._population.stopped:
-            full = batch is not None and self._progress.ready >= batch
-            if not (full or self._measuring):
+            if not (self._measuring or (batch is not None and self._is_enough(batch))):
                 return
             await asyncio.sleep(self._poll_s)
+
+    def _is_enough(self, batch: int) -> bool:
+        """Whether what has been asked makes an update; some answers to spare may give no sample."""
+        ready, judging = self._progress.ready, self._progress.judging
+        unknown = self._population.reactions - self._reactions_known
+        coming = ready + judging + unknown + self._population.asking
+        return ready >= batch or coming >= batch + batch // SPARE
+
+    async def _look(self) -> None:
+        """See where learning stands; what arrives meanwhile may count twice until the next look."""
+        arrived = self._population.reactions
+        self._progress = await self._learner.progress()
+        self._reactions_known = arrived
 
     async def _measure(self) -> None:
         """Ask the newest version everything that is held out."""

@@ -99,6 +99,10 @@ class Population:
         self.lost = 0
         """Times that a session ended before a first answer, because a request failed."""
         self.begun = 0
+        self.asking = 0
+        """Requests that are being answered."""
+        self.reactions = 0
+        """That have arrived."""
         self._lost: deque[_Session] = deque()
         """Sessions to begin again: an outage must not shorten the run."""
         self._patience_s = patience_s
@@ -172,8 +176,13 @@ class Population:
             raise RejoinderError(f"no request was answered for {self._patience_s:g} s: {failure}")
 
     async def _ask(self, session: _Session, ask: Ask) -> Reply:
-        reply = await self._client.ask(session.messages, ask)
+        self.asking += 1
+        try:
+            reply = await self._client.ask(session.messages, ask)
+        finally:
+            self.asking -= 1
         self._failing_since = None
+        self.reactions += bool(session.attempts)
         return reply
 
     def _next(self) -> _Session | None:
