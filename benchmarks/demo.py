@@ -28,7 +28,7 @@ def main() -> None:
     settings = replace(
         SETTINGS,
         heldout=arguments.heldout,
-        measure_every=arguments.measure_every or SETTINGS.updates,
+        measure_every=arguments.measure_every,
         minutes=arguments.minutes,
     )
     runs = [
@@ -47,9 +47,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, help="runs seeds 0 to n - 1")
     parser.add_argument("--heldout", type=int, default=200, help="questions measured with")
-    parser.add_argument(
-        "--measure-every", type=int, default=0, help="updates between measurements; 0: none between"
-    )
+    parser.add_argument("--measure-every", type=int, default=2, help="updates between measurements")
     parser.add_argument("--minutes", type=float, default=60.0, help="longest learning time")
     parser.add_argument("--config", type=Path, help="configuration: model, device and engine of it")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/demo"))
