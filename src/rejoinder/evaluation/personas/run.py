@@ -28,7 +28,7 @@ from rejoinder.types import Json
 
 POLL_S = 1.0
 SPARE = 8
-"""One answer more is asked for than an update takes, for each so many: not all give a sample."""
+"""For so many samples of an update, one answer more is asked for: not all give a sample."""
 NEWEST = 48
 """Answers in the running share of satisfying ones."""
 SHOWN_FAILURES = 5
@@ -102,6 +102,7 @@ class _Run:
         self._started = self._learning_since = time.monotonic()
         self._progress = Progress(0, 0, 0)
         self._reactions_known = 0
+        self._door = asyncio.Lock()
         self._first = 0
         self._measuring = False
         self._measurements: list[Measurement] = []
@@ -179,19 +180,27 @@ class _Run:
         return Ended.TIME if learning > 60 * self._settings.minutes else None
 
     async def _until_wanted(self) -> None:
-        """Hold people back while a version is measured, and while a full batch waits or comes.
+        """Hold people back, in the order in which they come, while nothing they say is wanted.
 
-        So answers come from the newest weights, and are not many more than an update takes. A
-        stopped population is let through: it ends by itself.
+        A stopped population is let through: it ends by itself.
         """
-        batch = self._learner.batch_size
-        while not self._population.stopped:
-            if not (self._measuring or (batch is not None and self._is_enough(batch))):
-                return
-            await asyncio.sleep(self._poll_s)
+        async with self._door:  # one after the other: who has got through asks, and counts at once
+            while not self._population.stopped:
+                if not self._is_enough:
+                    return
+                await asyncio.sleep(self._poll_s)
 
-    def _is_enough(self, batch: int) -> bool:
-        """Whether what has been asked makes an update; some answers to spare may give no sample."""
+    @property
+    def _is_enough(self) -> bool:
+        """Whether a version is measured, all updates are made, or a full batch waits or comes.
+
+        So answers come from the newest weights, and are not many more than an update takes.
+        """
+        if self._measuring or self._updates >= self._settings.updates:
+            return True
+        batch = self._learner.batch_size
+        if batch is None:
+            return False
         ready, judging = self._progress.ready, self._progress.judging
         unknown = self._population.reactions - self._reactions_known
         coming = ready + judging + unknown + self._population.asking

@@ -120,6 +120,13 @@ async def test_the_first_and_the_last_held_out_answers_are_kept_to_be_read(
     assert passed == Share.count(not one.faults for one in after)
 
 
+async def test_nobody_begins_to_talk_once_all_updates_are_made(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway, replace(SETTINGS, heldout=12, measure_every=100, answers=1))
+    in_flight = SETTINGS.people
+    assert len(record.sessions) <= SETTINGS.updates * PER_UPDATE / 2 + in_flight
+
+
 async def test_held_out_tasks_are_side_turns_with_the_same_words_and_seeds_each_time(
     gateway: FakeGateway,
 ) -> None:
