@@ -2,64 +2,64 @@
 
 Each finished seed leaves a file in ``--output`` and is not run again with the same settings and the
 same code, so a run that was interrupted goes on where it stopped. Versions in between are measured
-after learning has ended, so measuring does not disturb it. The last line is one JSON object.
+while everybody waits. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from outcome import REVISION, UNKNOWN, finish, revision, same_code
+from outcome import REVISION, UNKNOWN, at_least, finish, revision, same_code
 from rejoinder.config import load_config
-from rejoinder.evaluation.demo import run_demo
-from rejoinder.evaluation.settings import DEFAULT, DemoSettings
+from rejoinder.evaluation.demo import SETTINGS, run_demo
+from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.statistics import Share
 
-GOAL = 0.9
-UPDATES = 12
-"""More than the short demonstration makes: what the method reaches, not what fits in minutes."""
+GOAL = 0.75
+"""Held-out answers that pass after the demonstration's updates, on every seed."""
 
 
 def main() -> None:
     arguments = _arguments()
     settings = replace(
-        DEFAULT,
+        SETTINGS,
         heldout=arguments.heldout,
-        curve_every=arguments.curve_every,
-        updates=arguments.updates,
-        learning_s=arguments.learning_s,
+        measure_every=arguments.measure_every,
+        minutes=arguments.minutes,
     )
     runs = [
         _run(seed, settings, arguments.config, arguments.output) for seed in range(arguments.seeds)
     ]
-    finish("demo", _figures(runs, settings), passed=verdict(runs))
+    finish("demo", _figures(runs), passed=verdict(runs))
 
 
 def verdict(runs: list[dict[str, Any]]) -> bool:
-    """Whether every seed reaches the goal and ends above its start."""
-    return bool(runs) and all(run["after"] >= GOAL and run["after"] > run["before"] for run in runs)
+    """Whether every seed reaches the goal with its last version, and ends above its start."""
+    reached = at_least(GOAL, [run["after"] for run in runs])
+    return reached and all(run["after"] > run["before"] for run in runs)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, help="runs seeds 0 to n - 1")
     parser.add_argument("--heldout", type=int, default=200, help="questions measured with")
-    parser.add_argument("--updates", type=int, default=UPDATES)
-    parser.add_argument("--curve-every", type=int, default=2, help="updates between measurements")
-    parser.add_argument("--learning-s", type=float, default=3600.0, help="longest learning time")
+    parser.add_argument("--measure-every", type=int, default=2, help="updates between measurements")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest learning time")
     parser.add_argument("--config", type=Path, help="configuration: model, device and engine of it")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/demo"))
     return parser.parse_args()
 
 
-def _run(seed: int, settings: DemoSettings, config: Path | None, output: Path) -> dict[str, Any]:
+def _run(
+    seed: int, settings: BenchmarkSettings, config: Path | None, output: Path
+) -> dict[str, Any]:
     """Return a seed's result: that of its file, if it is of the same settings and the same code."""
     file = output / f"seed-{seed}.json"
-    used = {name: repr(getattr(settings, name)) for name in settings.__dataclass_fields__}
+    used = asdict(settings)
     run: dict[str, Any]
     if file.exists():
         known = json.loads(file.read_text("utf-8"))
@@ -69,7 +69,7 @@ def _run(seed: int, settings: DemoSettings, config: Path | None, output: Path) -
             run = known["run"]
             return run
         print(f"seed {seed}: run anew; {file} is of the code {before} or of other settings")
-    run = run_demo(load_config(config), settings, [seed], output)["runs"][0]
+    run = run_demo(load_config(config), settings, seed, output)
     # Roles start from the files as they are then: code that changed meanwhile ran in part.
     code = REVISION if revision() == REVISION else UNKNOWN
     kept = {"revision": code, "settings": used, "run": run}
@@ -77,7 +77,7 @@ def _run(seed: int, settings: DemoSettings, config: Path | None, output: Path) -
     return run
 
 
-def _figures(runs: list[dict[str, Any]], settings: DemoSettings) -> dict[str, Any]:
+def _figures(runs: list[dict[str, Any]]) -> dict[str, Any]:
     before, after = (
         Share(
             sum(round(run[when] * run["heldout"]) for run in runs),
@@ -90,25 +90,20 @@ def _figures(runs: list[dict[str, Any]], settings: DemoSettings) -> dict[str, An
         "before_interval": [round(end, 4) for end in before.interval],
         "after": round(after.value, 4),
         "after_interval": [round(end, 4) for end in after.interval],
-        "updates": max(run["updates"] for run in runs),
+        "updates": [run["updates"] for run in runs],
         "samples": sum(run["samples"] for run in runs),
-        "seconds": round(sum(run["seconds"] for run in runs), 1),
+        "seconds": [run["seconds"] for run in runs],
         "seeds": [run["seed"] for run in runs],
         "updates_to_goal": {run["seed"]: _updates_to_goal(run) for run in runs},
         "goal": GOAL,
-        "every_seed_above_its_start": all(run["after"] > run["before"] for run in runs),
-        "every_seed_reaches_goal": all(run["after"] >= GOAL for run in runs),
         "failed_requests": sum(run["failed_requests"] for run in runs),
-        "drift_band": list(settings.drift_band),
-        "in_drift_band": all(run["in_drift_band"] for run in runs),
         "runs": runs,
     }
 
 
 def _updates_to_goal(run: dict[str, Any]) -> int | None:
     """Return after how many updates a measurement first reached the goal; None: it never did."""
-    points = [(0, run["before"]), *run["curve"], (run["updates"], run["after"])]
-    return next((version for version, share in points if share >= GOAL), None)
+    return next((version for version, share in run["curve"] if share >= GOAL), None)
 
 
 if __name__ == "__main__":

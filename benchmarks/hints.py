@@ -9,9 +9,10 @@ tuned on the development split, so only the held-out one says how good they are;
 other are marked ``in_sample``. Two sets are read: the directives and non-directives written for
 hints, and the English ones of the judges' set, by another author, where only the kind is known:
 complaints about style should give a hint, and praise, thanks and results of tools none. Beside them
-the demonstration's people talk, on whom the rules were tuned too: each reacts and asks a next
-question in one message. So do the personas: every sentence with which one says how an answer should
-have been, and every one with which it is content. The last line printed is one JSON object.
+the personas talk, on whom the rules were tuned too: every sentence with which one says how an
+answer should have been, and every one with which it is content, alone; and made-up replies of the
+one that wants plain prose, which react and ask a next question in one message. The last line
+printed is one JSON object.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from contextlib import asynccontextmanager
 from judge_engine import judge_setting
 from outcome import at_least, at_most, finish
 from rejoinder.config import LikelihoodJudgeConfig, LlmHintsConfig
-from rejoinder.evaluation.person import GOODBYE, PLEASED, SEVEREST_FIRST, Person, load_voice
+from rejoinder.evaluation.personas.person import GOODBYE, PLEASED
 from rejoinder.evaluation.personas.persona import Persona, load_persona, shipped_personas
 from rejoinder.evaluation.questions import load_questions
 from rejoinder.evaluation.statistics import Share
@@ -44,8 +45,15 @@ from rejoinder.types import Message, Vote
 
 COVERAGE_BAR, PRECISION_BAR = 0.8, 0.95
 """What the extractive judge must reach on the held-out split; leaks must be none."""
-PEOPLE = 1500
-"""Replies of the demonstration's people, half of them kind."""
+WHO_ASKS_ON, REPLIES = "no-lists", 1500
+"""Half of the replies are kind."""
+ASK_ON = (
+    "Next question:",
+    "Now tell me:",
+    "I also want to know:",
+    "Let me ask something else.",
+    "",
+)
 COMPLAINTS = ("style_complaint",)
 CONTENT = ("style_praise", "praise", "thanks_new", "moves_on", "tool_success", "tool_error")
 """Kinds of the judges' set that should give a hint, and that should give none."""
@@ -103,7 +111,8 @@ async def measure_all(arguments: argparse.Namespace) -> dict:
             report[name] = await measure(judge, items)
             if name == "extractive":
                 report[name]["other_set"] = await measure_others(judge, others[: arguments.limit])
-                report[name]["people"] = await measure_people(judge)
+                asks_on = load_persona(WHO_ASKS_ON)
+                report[name]["asking_on"] = await measure_asking_on(judge, asks_on)
                 report[name]["personas"] = {
                     persona: await measure_persona(judge, load_persona(persona))
                     for persona in shipped_personas()
@@ -210,21 +219,22 @@ async def measure_others(judge: HintJudge, items: list[LabelledNextState]) -> di
     }
 
 
-async def measure_people(judge: HintJudge) -> dict:
-    """Complaints with a hint, and kind words with one, of people who ask on at once."""
-    chance, questions = random.Random(PEOPLE), load_questions("training")
-    person = Person(load_voice("plain_prose"), seed=PEOPLE)
+async def measure_asking_on(judge: HintJudge, persona: Persona) -> dict:
+    """Complaints with a hint, and kind words with one, where a next question follows at once."""
+    chance, questions = random.Random(REPLIES), load_questions("training")
+    person = persona.speak(REPLIES)
     hinted: dict[bool, list[bool]] = {True: [], False: []}
-    for index in range(PEOPLE):
+    for index in range(REPLIES):
         asked, following = chance.sample(questions, 2)
-        flaws = chance.sample(SEVEREST_FIRST, chance.choice((1, 1, 1, 2))) if index % 2 else []
-        said = Message("user", person.ask_next(person.react(asked, flaws), following.text))
+        faults = chance.sample(persona.order, chance.choice((1, 1, 1, 2))) if index % 2 else []
+        said = f"{person.react(asked, faults)} {chance.choice(ASK_ON)} {following.text}"
         context, answer = [Message("user", asked.text)], Message("assistant", "Some answer.")
-        hinted[bool(flaws)].append(bool((await judge.hints(context, answer, [said])).hints))
+        hinting = await judge.hints(context, answer, [Message("user", said)])
+        hinted[bool(faults)].append(bool(hinting.hints))
     return {
         **share("coverage_of_complaints", Share.count(hinted[True])),
         **share("hints_where_none_is_due", Share.count(hinted[False])),
-        "replies": PEOPLE,
+        "replies": REPLIES,
     }
 
 

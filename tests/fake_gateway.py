@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -34,6 +34,7 @@ class FakeGateway:
     """Answers with ``answer(asked)``; a tuple gives the finish reason too."""
 
     answer: Callable[[Asked], str] = lambda asked: GOOD.format(topic=asked.last)
+    before_answer: Callable[[Asked], Awaitable[None]] | None = None
     status: int = 200
     breaks_off: bool = False
     finish_reason: str = "stop"
@@ -50,6 +51,8 @@ class FakeGateway:
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
         number = f"chatcmpl-{len(self.asked)}"
+        if self.before_answer is not None:
+            await self.before_answer(asked)
         for word in self.answer(asked).split(" "):
             await self._send(stream, number, {"content": word + " "}, None)
         if self.breaks_off:

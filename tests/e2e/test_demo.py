@@ -1,4 +1,4 @@
-"""The demonstration in small: the real system learns once from a scripted person's words."""
+"""The demonstration in small: the real system learns from people's words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from rich.console import Console
 from rejoinder.config import Config
 from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.demo import run_demo
-from rejoinder.evaluation.settings import DemoSettings
+from rejoinder.evaluation.personas.records import read_run
+from rejoinder.evaluation.personas.settings import BenchmarkSettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow]
 
-SMALL = DemoSettings(
-    updates=2, curve_every=1, heldout=2, people=4, batch_size=4, max_tokens=32, learning_s=240
-)
+SMALL = BenchmarkSettings(answers=1, updates=2, measure_every=1, heldout=2, minutes=6.0)
 
 
 def test_a_small_demonstration_learns_without_a_failed_request(tmp_path: Path) -> None:
@@ -26,21 +25,24 @@ def test_a_small_demonstration_learns_without_a_failed_request(tmp_path: Path) -
     found = run_demo(
         Config(),
         SMALL,
-        seeds=(7,),
+        seed=7,
         output=tmp_path / "out",
         keep=tmp_path / "home",
         console=Console(file=file, width=120),
     )
-    (run,) = found["runs"]
-    assert run["updates"] >= 2
-    assert run["curve"][0][0] == 1, "a version that is live no more"
-    assert run["samples"] >= SMALL.batch_size
-    assert run["failed_requests"] == 0
-    assert run["start_logprob_before"] < 0
-    assert Path(run["png"]).is_file()
-    assert (tmp_path / "home" / "seed-7" / "journal.db").is_file()
+    assert found["updates"] >= 2
+    assert [version for version, _ in found["curve"]][:2] == [0, 1]
+    assert found["samples"] >= 32
+    assert found["failed_requests"] == 0
+    assert found["divergence"] is not None
+    assert Path(found["figure"]).is_file()
+    record = read_run(Path(found["run"]))
+    assert {session.answers for session in record.sessions} == {1}
+    assert len(record.answers_before) == len(record.answers_after) == 2
+    (home,) = (tmp_path / "home").iterdir()
+    assert (home / "journal.db").is_file()
     last_line = file.getvalue().rstrip().splitlines()[-1]
     assert json.loads(last_line) == found
 
     with pytest.raises(RejoinderError, match="earlier run"):
-        run_demo(Config(), SMALL, seeds=(7,), output=tmp_path, keep=tmp_path / "home")
+        run_demo(Config(), SMALL, seed=7, output=tmp_path, keep=tmp_path / "home")

@@ -18,17 +18,23 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     ctx: typer.Context,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs, one after the other.")] = 1,
-    output: Annotated[Path, typer.Option(help="Directory of the curves.")] = Path("rejoinder-demo"),
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of people, tasks, words, training and sampling.")
+    ] = 0,
+    output: Annotated[Path, typer.Option(help="Folder of the run's file and its figure.")] = Path(
+        "rejoinder-demo"
+    ),
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the systems' data there (default: delete it).")
+        Path | None, typer.Option(help="Keep the system's data there (default: delete it).")
     ] = None,
 ) -> None:
-    """Show the whole loop on this machine: a scripted person talks, and the model learns.
+    """Show the whole loop on this machine: people talk, and the model learns what they wish.
 
-    The last line printed is one JSON object with the result.
+    They want one short sentence; the system has only their words. It is one run of the persona
+    benchmark, with the model and engine of the configuration. The last line printed is one JSON
+    object with the result.
     """
     from rejoinder.evaluation.demo import run_demo
 
     leave_on_sigterm()
-    run_demo(settings_of(ctx).config, seeds=range(seeds), output=output, keep=keep)
+    run_demo(settings_of(ctx).config, seed=seed, output=output, keep=keep)

@@ -69,6 +69,14 @@ def personas(
     people: Annotated[
         int, typer.Option(min=1, help="Who talk at once.", rich_help_panel=_PEOPLE)
     ] = 8,
+    answers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Answers of a session, at most (default: as many as the persona bears).",
+            rich_help_panel=_PEOPLE,
+        ),
+    ] = None,
     heldout: Annotated[
         int, typer.Option(min=1, help="Held-out tasks per persona and measurement.")
     ] = 48,
@@ -160,6 +168,7 @@ def personas(
             heldout=heldout,
             measure_every=measure_every,
             people=people,
+            answers=answers,
             temperature=temperature,
             # A pack answers all that ask in one go, so measuring by parts costs it rounds.
             measure_at_once=heldout if packed else DEFAULT.measure_at_once,

@@ -1,1 +1,1 @@
-"""Evaluation: simulated people, rules and the demonstration."""
+"""Evaluation: simulated people, rules, the persona benchmark and the demonstration."""

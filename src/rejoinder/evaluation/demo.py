@@ -1,66 +1,111 @@
-"""``make demo``: one run per seed, shown as it goes, with one JSON object at the end."""
+"""``make demo``: one run of the persona benchmark, with what it taught shown side by side.
+
+People who want one short sentence ask everyday questions and say in words what they think of each
+answer. Nothing in their questions tells the wish; the system learns it from what they say. Held-out
+questions are measured before and after, in turns that never train.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
-from rejoinder.config import Config
+from rejoinder.config import Config, TeacherConfig, TrainerConfig
+from rejoinder.evaluation.demo_report import show_demo
 from rejoinder.evaluation.live_view import LiveView
-from rejoinder.evaluation.report import show_result, summary
-from rejoinder.evaluation.run import DemoResult, run_once
-from rejoinder.evaluation.settings import DEFAULT, DemoSettings
+from rejoinder.evaluation.personas.described import describe_system, differences
+from rejoinder.evaluation.personas.job import Job
+from rejoinder.evaluation.personas.persona import load_persona
+from rejoinder.evaluation.personas.plan import Method, Plan
+from rejoinder.evaluation.personas.settings import BenchmarkSettings
+from rejoinder.launch.toml import toml_value
 from rejoinder.types import Json
+
+PERSONA, METHOD = "short-sentence", "combine"
+SETTINGS = BenchmarkSettings(
+    answers=1,
+    updates=12,
+    measure_every=12,
+    heldout=100,
+    minutes=7.0,
+    sessions=1000,
+    temperature=0.35,
+)
+"""Only the start and the end are measured, to save time, and sessions are no limit."""
+TEACHER = TeacherConfig(hint_times=2)
+"""Of 200 first answers under this wish, the start model's satisfy 0.76, and 0.70 told once."""
 
 
 def run_demo(
-    config: Config,
-    settings: DemoSettings = DEFAULT,
-    seeds: Sequence[int] = (0,),
+    base: Config,
+    settings: BenchmarkSettings = SETTINGS,
+    seed: int = 0,
     output: Path = Path("rejoinder-demo"),
     keep: Path | None = None,
     console: Console | None = None,
 ) -> Json:
-    """Run the demonstration for each seed, print everything, and return the last line's object.
+    """Run the demonstration, print everything, and return the last line's object.
 
     Args:
-        config: gives model, device and engine; the demonstration sets the rest and never touches
-            the data directory that it names.
-        settings: of every run.
-        seeds: one run each.
-        output: directory of the PNG curves.
-        keep: keeps the systems' data there, one directory per seed; None: deleted at the end.
+        base: gives model, device and engine. How to train is the benchmark's; its data directory is
+            never touched.
+        settings: of the run.
+        seed: of people, tasks, words, training and the sampling of held-out answers.
+        output: folder of the run's file and its figure; those of the same seed are written anew.
+        keep: keeps the system's data there; None: deleted at the end.
         console: where to show it, standard output by default; works without a terminal too.
 
     Raises:
         RejoinderError: a role cannot start, or keeps ending.
     """
     console = console or Console()
-    results: list[DemoResult] = []
-    pngs: list[Path] = []
-    for seed in seeds:
-        with _home(keep, seed) as place, LiveView(console) as view:
-            result = asyncio.run(run_once(config, settings, seed, place, view))
-        png = (output / f"seed-{seed}.png").absolute()
-        show_result(result, settings, console, png)
-        results.append(result)
-        pngs.append(png)
-    found = summary(results, settings, pngs)
+    config = Config(model=base.model, engine=base.engine, trainer=TrainerConfig(teacher=TEACHER))
+    plan = Plan(
+        groups=((load_persona(PERSONA),),),
+        methods=(Method(METHOD, METHOD, config),),
+        seeds=(seed,),
+        settings=settings,
+    )
+    plan.check()
+    job = Job(plan, plan.groups[0], plan.methods[0], seed, output)
+    job.refuse_faults()
+    _show_plan(plan, console)
+    started = time.monotonic()
+    with job.home(keep) as home, LiveView(console) as view:
+        record = asyncio.run(job.run(home, view))
+    job.write(record)
+    figure = (output / f"seed-{seed}.png").absolute()
+    found = show_demo(record, time.monotonic() - started, console, figure)
+    found["run"] = str(job.path.absolute())
     # Straight to the file: the console would wrap a long line.
     print(json.dumps(found), file=console.file, flush=True)
     return found
 
 
-@contextmanager
-def _home(keep: Path | None, seed: int) -> Iterator[Path]:
-    if keep is not None:
-        yield keep / f"seed-{seed}"
-    else:
-        with tempfile.TemporaryDirectory(prefix="rejoinder-demo-") as made:
-            yield Path(made)
+def _show_plan(plan: Plan, console: Console) -> None:
+    """Print who talks, and the system's configuration where it differs from the defaults."""
+    (persona,), (method,) = plan.groups[0], plan.methods
+    system = describe_system(method.config, plan.settings, method.algorithm)
+    shown = [
+        f"persona {persona.name}: {persona.description}",
+        f"seed {plan.seeds[0]}; the system's configuration, where it differs from the defaults:",
+        *(f"  {line}" for line in _changed(system["configuration"])),
+    ]
+    console.print(Text("\n".join(shown)), soft_wrap=True)
+
+
+def _changed(configuration: Json) -> list[str]:
+    """Return what differs from the defaults, as lines of TOML with dotted keys."""
+    lines = []
+    for key in differences(configuration, Config().model_dump(mode="json")):
+        value: object = configuration
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            lines.append(f"{key} = {toml_value(value)}")
+    return lines

@@ -12,19 +12,6 @@ from rejoinder.types import BASE_VERSION, new_id
 AT_ONCE = 4
 
 
-async def start_logprob(engine: Engine, policy: str, answers: Sequence[SampledIds]) -> float:
-    """Return the mean log-probability per token of answers under the policy's start weights.
-
-    At temperature 1, in nats, over all tokens of all answers together (end tokens included).
-
-    Raises:
-        EngineError: the engine failed, or no longer has the start weights.
-        ValueError: there are no answer tokens.
-    """
-    scored = await _start_logprobs(engine, policy, answers, temperature=1.0)
-    return _mean([value for values in scored for value in values])
-
-
 async def start_divergence(
     engine: Engine, policy: str, answers: Sequence[SampledIds], temperature: float
 ) -> float:

@@ -21,10 +21,7 @@ from rejoinder.evaluation.statistics import Share
 LINE_EVERY_S = 30.0
 _TITLES = {
     "start": "starting the four roles",
-    "before": "held-out answers before",
     "learning": "people talk, policy updates",
-    "after": "held-out answers after",
-    "curve": "held-out answers of a version in between",
     "heldout": "held-out answers of the newest version",
 }
 

@@ -1,9 +1,8 @@
-"""The rule of the demonstration: does an answer satisfy a person who wants plain prose?
+"""Whether a text is an answer at all, whatever anyone's taste; and what its layout is.
 
-A pass is an answer without list or bold, of 20 to 120 words, complete, not repetitive and on the
-topic of its question. The rule measures and plays the person's taste; no judge ever sees it. It is
-strict on purpose: an answer that is empty, cut, repeated or beside the point never passes, so that
-training cannot win by collapsing.
+Rules measure, and play people's taste; no judge ever sees them. They are strict on purpose: an
+answer that is empty, cut, repeated or beside the point never passes, so that training cannot win by
+collapsing.
 """
 
 from __future__ import annotations
@@ -25,14 +24,9 @@ from rejoinder.evaluation.text import (
 
 
 class Flaw(StrEnum):
-    """Why an answer does not satisfy; one answer may have several."""
+    """Why a text is no answer; one may have several."""
 
     EMPTY = "empty"
-    LIST = "list"
-    """Bullets, numbered or lettered items, headings, steps, or bare lines used as a list."""
-    BOLD = "bold"
-    TOO_SHORT = "too_short"
-    TOO_LONG = "too_long"
     CUT = "cut"
     """Ended by its token limit, or not at the end of a sentence."""
     REPETITIVE = "repetitive"
@@ -62,14 +56,6 @@ class SenseLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits(SenseLimits):
-    """Where the rule draws its lines."""
-
-    min_words: int = 20
-    max_words: int = 120
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """An answer as rules see it: its text, and what they measure in it."""
 
@@ -92,25 +78,6 @@ class Reading:
             question, answer, finish_reason, words, repetition, coverage_of(question, answer)
         )
 
-
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """What the rule says of one answer, with every reason and the measures behind them."""
-
-    flaws: tuple[Flaw, ...]
-    words: int
-    repetition: float
-    """[0, 1] see ``Limits.max_repetition``."""
-    coverage: float
-    """[0, 1] see ``Limits.min_coverage``."""
-
-    @property
-    def passes(self) -> bool:
-        """Whether the answer satisfies."""
-        return not self.flaws
-
-
-DEFAULT_LIMITS = Limits()
 
 _ITEM = re.compile(
     r"^\s*(?:[^\w\s\"'“‘(\[$]+\s+|\(?\d{1,2}[.):]\s*\S|\(?[a-zA-Z][.)]\s+)", re.MULTILINE
@@ -151,30 +118,6 @@ _MOST_LINES = 3
 """More lines than this, in so short a text, are a list whatever they begin with."""
 
 
-def assess(
-    question: str, answer: str, finish_reason: str, limits: Limits = DEFAULT_LIMITS
-) -> Assessment:
-    """Judge an answer by the rule.
-
-    Args:
-        question: what the person asked, alone, without earlier reactions.
-        answer: the text the client received.
-        finish_reason: as in the chat completions API; anything but ``stop`` is a cut answer.
-        limits: where to draw the lines.
-    """
-    reading = Reading.of(question, answer, finish_reason)
-    flaws = nonsense(reading, limits)
-    if Flaw.EMPTY not in flaws:
-        found = (
-            (Flaw.LIST, has_list(answer)),
-            (Flaw.BOLD, has_bold(answer)),
-            (Flaw.TOO_SHORT, len(reading.words) < limits.min_words),
-            (Flaw.TOO_LONG, len(reading.words) > limits.max_words),
-        )
-        flaws = [*(flaw for flaw, is_so in found if is_so), *flaws]
-    return Assessment(tuple(flaws), len(reading.words), reading.repetition, reading.coverage)
-
-
 def nonsense(reading: Reading, limits: SenseLimits) -> list[Flaw]:
     """Return why a text is no answer, whatever anyone's taste; an empty one is only that."""
     words, answer = reading.words, reading.text
@@ -196,6 +139,7 @@ def nonsense(reading: Reading, limits: SenseLimits) -> list[Flaw]:
 def has_list(answer: str) -> bool:
     """Whether the answer is laid out as a list, with or without markers.
 
+    Markers are bullets, numbered or lettered items, headings and steps.
     Numbers inside a sentence count as a list when two successive ones appear ("1. … 2. …").
     Lines without markers count when two carry a label ("Sleep: …"), when three are mere fragments,
     and when there are more than three of them.

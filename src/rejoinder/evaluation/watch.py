@@ -27,6 +27,8 @@ class Progress:
     """Samples that updates have used."""
     ready: int
     """Samples that wait for the next update."""
+    judging: int = 0
+    """Answers whose next state waits for the judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class JournalView:
             version=status["training"]["head_version"] or 0,
             trained=status["samples"]["trained"],
             ready=status["samples"]["ready"],
+            judging=status["judge"]["queued"],
         )
 
     def source(self, version: int) -> VersionSource:

@@ -1,11 +1,11 @@
-"""Log-probability of new answers under the start weights."""
+"""How far new answers are from the start weights."""
 
 from __future__ import annotations
 
 import pytest
 
 from rejoinder.engine.base import ScoreRequest, ScoreResult
-from rejoinder.evaluation.drift import start_divergence, start_logprob
+from rejoinder.evaluation.drift import start_divergence
 from rejoinder.evaluation.watch import SampledIds
 
 
@@ -24,22 +24,14 @@ def sampled(prompt: list[int], answer: list[int], logprob: float = -0.5) -> Samp
     return SampledIds(prompt, answer, [logprob] * len(answer))
 
 
-async def test_the_mean_runs_over_all_answer_tokens_and_no_prompt_token() -> None:
-    engine = Scorer()
-    answers = [sampled([50, 60], [1]), sampled([70], [2, 3, 6]), sampled([80], [])]
-    assert await start_logprob(engine, "default", answers) == -3.0  # type: ignore[arg-type]
-    assert {request.version for request in engine.requests} == {0}
-    assert {request.temperature for request in engine.requests} == {1.0}
-
-
 async def test_nothing_to_score_is_an_error() -> None:
     with pytest.raises(ValueError, match="no answer tokens"):
-        await start_logprob(Scorer(), "default", [])  # type: ignore[arg-type]
+        await start_divergence(Scorer(), "default", [], temperature=1.0)  # type: ignore[arg-type]
 
 
 async def test_divergence_is_the_mean_lead_of_the_sampled_over_the_start_logprobs() -> None:
     engine = Scorer()
-    answers = [sampled([50, 60], [1]), sampled([70], [2, 3, 6], logprob=-2.0)]
+    answers = [sampled([50, 60], [1]), sampled([70], [2, 3, 6], logprob=-2.0), sampled([80], [])]
     # Leads: -0.5 + 1; -2 + 2, -2 + 3, -2 + 6; their mean is 5.5 / 4.
     found = await start_divergence(engine, "default", answers, temperature=0.6)  # type: ignore[arg-type]
     assert found == pytest.approx(5.5 / 4)

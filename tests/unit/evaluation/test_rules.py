@@ -1,13 +1,20 @@
-"""The strict rule: what passes, and every way of not passing."""
+"""What makes a text an answer, every way of being none, and what its layout is."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from rejoinder.evaluation.rules import DEFAULT_LIMITS, Assessment, Flaw, assess, new_words
+from rejoinder.evaluation.rules import (
+    Flaw,
+    Reading,
+    SenseLimits,
+    has_bold,
+    has_list,
+    new_words,
+    nonsense,
+)
 
 QUESTION = "How do I keep my houseplants alive in winter?"
 GOOD = (
@@ -17,15 +24,14 @@ GOOD = (
 )
 
 
-def rule(answer: str, question: str = QUESTION, finish: str = "stop") -> Assessment:
-    return assess(question, answer, finish)
+def flaws(answer: str, question: str = QUESTION, finish: str = "stop") -> list[Flaw]:
+    return nonsense(Reading.of(question, answer, finish), SenseLimits())
 
 
-def test_plain_prose_about_the_question_passes() -> None:
-    verdict = rule(GOOD)
-    assert verdict.passes
-    assert verdict.flaws == ()
-    assert verdict.words == 36
+def test_prose_about_the_question_is_an_answer() -> None:
+    assert flaws(GOOD) == []
+    assert not has_list(GOOD)
+    assert not has_bold(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +55,13 @@ def test_plain_prose_about_the_question_passes() -> None:
         "{0}\n1. {1}",
     ],
 )
-def test_any_layout_as_a_list_fails(layout: str) -> None:
+def test_any_layout_as_a_list_is_found(layout: str) -> None:
     first, second = GOOD.split(". ", 1)
-    verdict = rule(layout.format(first + ".", second))
-    assert Flaw.LIST in verdict.flaws
+    assert has_list(layout.format(first + ".", second))
 
 
 def test_bare_lines_without_markers_are_a_list_too() -> None:
-    assert Flaw.LIST in rule(f"{GOOD}\n\nless water\nmore light\nno fertiliser").flaws
+    assert has_list(f"{GOOD}\n\nless water\nmore light\nno fertiliser")
 
 
 @pytest.mark.parametrize(
@@ -69,52 +74,44 @@ def test_bare_lines_without_markers_are_a_list_too() -> None:
     ],
 )
 def test_numbers_and_colons_inside_prose_are_no_list(text: str) -> None:
-    assert Flaw.LIST not in rule(text).flaws
+    assert not has_list(text)
 
 
 @pytest.mark.parametrize("bold", ["**water**", "__water__", "<b>water</b>", "*water*"])
-def test_bold_and_emphasis_fail(bold: str) -> None:
-    assert Flaw.BOLD in rule(GOOD.replace("water", bold, 1)).flaws
-
-
-def test_an_answer_must_have_20_to_120_words() -> None:
-    assert Flaw.TOO_SHORT in rule("Water houseplants less in winter.").flaws
-    words = " ".join(f"leaf{number}" for number in range(121))
-    assert Flaw.TOO_LONG in rule(f"Houseplants {words}.").flaws
+def test_bold_and_emphasis_are_found(bold: str) -> None:
+    assert has_bold(GOOD.replace("water", bold, 1))
 
 
 def test_an_answer_cut_by_its_limit_fails() -> None:
-    assert Flaw.CUT in rule(GOOD, finish="length").flaws
+    assert Flaw.CUT in flaws(GOOD, finish="length")
 
 
 def test_an_answer_that_ends_inside_a_sentence_fails() -> None:
-    assert Flaw.CUT in rule(GOOD.removesuffix("for spring.") + "for").flaws
+    assert Flaw.CUT in flaws(GOOD.removesuffix("for spring.") + "for")
 
 
 @pytest.mark.parametrize("end", ["and then...", "and then…", 'and "so on..."'])
 def test_an_answer_that_trails_off_is_cut(end: str) -> None:
-    assert rule(f"{GOOD} Wait for spring {end}").flaws == (Flaw.CUT,)
+    assert flaws(f"{GOOD} Wait for spring {end}") == [Flaw.CUT]
 
 
 def test_an_answer_that_ends_in_quotes_or_brackets_is_complete() -> None:
-    assert rule(GOOD + ' Gardeners call it "winter rest."').passes
-    assert rule(GOOD + " (Succulents need even less.)").passes
+    assert flaws(GOOD + ' Gardeners call it "winter rest."') == []
+    assert flaws(GOOD + " (Succulents need even less.)") == []
 
 
 def test_an_empty_answer_is_only_empty() -> None:
-    assert rule(" \n").flaws == (Flaw.EMPTY,)
+    assert flaws(" \n") == [Flaw.EMPTY]
 
 
 def test_saying_a_sentence_twice_is_repetitive() -> None:
     sentence = "Houseplants need less water in winter."
-    verdict = rule(f"{sentence} {GOOD} {sentence}")
-    assert Flaw.REPETITIVE in verdict.flaws
-    assert verdict.repetition == 1.0
+    assert Flaw.REPETITIVE in flaws(f"{sentence} {GOOD} {sentence}")
 
 
 def test_a_loop_of_phrases_is_repetitive() -> None:
     loop = "Give houseplants some light and some water and some light and some water in winter"
-    assert Flaw.REPETITIVE in rule(f"{loop} and some light and some water and some air.").flaws
+    assert Flaw.REPETITIVE in flaws(f"{loop} and some light and some water and some air.")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ def test_a_loop_of_phrases_is_repetitive() -> None:
     ],
 )
 def test_repeating_the_question_is_no_answer(echo: str) -> None:
-    assert Flaw.ECHO in rule(echo).flaws
+    assert Flaw.ECHO in flaws(echo)
 
 
 def test_courtesy_adds_nothing_and_numbers_do() -> None:
@@ -136,11 +133,11 @@ def test_courtesy_adds_nothing_and_numbers_do() -> None:
 
 @pytest.mark.parametrize("noise", ["<|im_start|>user", "```python\nx = 1\n```", "| a | --- |"])
 def test_markup_and_control_tokens_are_not_ordinary_text(noise: str) -> None:
-    assert Flaw.BROKEN in rule(f"{GOOD} {noise}").flaws
+    assert Flaw.BROKEN in flaws(f"{GOOD} {noise}")
 
 
 def test_symbols_in_place_of_words_are_not_ordinary_text() -> None:
-    assert Flaw.BROKEN in rule("houseplants winter " + "#$%& @@@ ~~~~ ^^^^ " * 12 + ".").flaws
+    assert Flaw.BROKEN in flaws("houseplants winter " + "#$%& @@@ ~~~~ ^^^^ " * 12 + ".")
 
 
 ON_TOPIC = {
@@ -174,14 +171,14 @@ ON_TOPIC = {
 
 def test_answers_to_their_own_question_are_on_topic_also_in_other_words() -> None:
     for question, answer in ON_TOPIC.items():
-        assert rule(answer, question).passes, (question, rule(answer, question))
+        assert flaws(answer, question) == [], question
 
 
 def test_answers_to_another_question_are_off_topic() -> None:
     for (question, own), (other, answer) in product(ON_TOPIC.items(), repeat=2):
         if question != other:
-            assert Flaw.OFF_TOPIC in rule(answer, question).flaws, (question, answer)
-            assert Flaw.OFF_TOPIC not in rule(own, question).flaws
+            assert Flaw.OFF_TOPIC in flaws(answer, question), (question, answer)
+            assert Flaw.OFF_TOPIC not in flaws(own, question)
 
 
 def test_polite_filler_is_off_topic() -> None:
@@ -190,7 +187,7 @@ def test_polite_filler_is_off_topic() -> None:
         "are many ways to do it, and everybody should find what is best for them."
     )
     for question in ON_TOPIC:
-        assert Flaw.OFF_TOPIC in rule(filler, question).flaws
+        assert Flaw.OFF_TOPIC in flaws(filler, question)
 
 
 ECHO = "You ask how to keep your houseplants alive in winter."
@@ -236,19 +233,20 @@ ECHO = "You ask how to keep your houseplants alive in winter."
     ids=["refusal", "as an AI", "words in a row", "few words", "speakers", "another language"],
 )
 def test_what_only_looks_like_an_answer_fails(answer: str, flaw: Flaw) -> None:
-    assert flaw in rule(answer).flaws
+    assert flaw in flaws(answer)
 
 
 def test_a_sentence_a_line_is_a_list() -> None:
     lines = "\n".join(sentence + "." for sentence in GOOD[:-1].replace(", ", ". ").split(". "))
-    assert Flaw.LIST in rule(lines).flaws
+    assert has_list(lines)
 
 
 def test_all_reasons_are_reported_at_once() -> None:
-    verdict = rule("1. **Eat**\n2. **Drink**\n3. **Drive", finish="length")
-    assert set(verdict.flaws) >= {Flaw.LIST, Flaw.BOLD, Flaw.TOO_SHORT, Flaw.CUT, Flaw.OFF_TOPIC}
+    found = flaws("1. **Eat**\n2. **Drink**\n3. **Drive", finish="length")
+    assert found == [Flaw.BROKEN, Flaw.CUT, Flaw.OFF_TOPIC]
 
 
 def test_limits_move_the_lines() -> None:
-    limits = replace(DEFAULT_LIMITS, min_words=3, min_new_words=1)
-    assert assess(QUESTION, "Water houseplants less in winter.", "stop", limits).passes
+    reading = Reading.of(QUESTION, "Water houseplants less in winter.", "stop")
+    assert nonsense(reading, SenseLimits()) == [Flaw.ECHO]
+    assert nonsense(reading, SenseLimits(min_new_words=1)) == []

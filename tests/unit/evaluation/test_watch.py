@@ -41,7 +41,8 @@ def test_progress_counts_updates_trained_and_ready_samples(story: Story, view: J
     for _ in range(3):
         story.sample()
     story.train(limit=2)
-    assert view.progress() == Progress(version=1, trained=2, ready=1)
+    story.reply(story.answer())
+    assert view.progress() == Progress(version=1, trained=2, ready=1, judging=1)
 
 
 def test_judged_turns_are_found_by_completion_with_their_version(

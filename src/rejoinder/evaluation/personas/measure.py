@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rejoinder.evaluation.client import Ask, Asker, Reply
-from rejoinder.evaluation.measure import ask_all, heldout_seed
+from rejoinder.evaluation.client import Ask, Asker, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.personas.copying import template_share
 from rejoinder.evaluation.personas.persona import Persona
-from rejoinder.evaluation.personas.records import Rates
+from rejoinder.evaluation.personas.records import HeldOutAnswer, Rates
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.statistics import Share
@@ -52,29 +52,40 @@ class Answers:
     @property
     def rates(self) -> Rates:
         """How many of the answers satisfy, and how many are right."""
-        pairs = [
-            (task, reply)
-            for task, reply in zip(self.heldout.tasks, self.replies, strict=True)
-            if reply is not None
-        ]
-        faults = [
-            self.heldout.persona.faults_of(task, reply.text, reply.finish_reason)
-            for task, reply in pairs
-        ]
-        right = [task.is_right(reply.text) for task, reply in pairs]
-        counts = Counter(fault for found in faults for fault in found)
+        read = self.read
+        right = [task.is_right(reply.text) for task, reply in self._pairs]
+        counts = Counter(fault for one in read for fault in one.faults)
         return Rates(
-            passed=Share.count(not found for found in faults),
+            passed=Share.count(not one.faults for one in read),
             right=Share.count(one for one in right if one is not None),
             faults=dict(counts.most_common()),
-            failed=len(self.replies) - len(pairs),
-            template=template_share([reply.text for _, reply in pairs]),
+            failed=len(self.replies) - len(read),
+            template=template_share([one.text for one in read]),
+        )
+
+    @property
+    def read(self) -> tuple[HeldOutAnswer, ...]:
+        """The answers that came, in the order of the tasks, as the persona reads them."""
+        persona = self.heldout.persona
+        return tuple(
+            HeldOutAnswer(
+                persona.name,
+                task.text,
+                reply.text,
+                persona.faults_of(task, reply.text, reply.finish_reason),
+            )
+            for task, reply in self._pairs
         )
 
     @property
     def answered(self) -> list[Reply]:
         """The replies that came."""
         return [reply for reply in self.replies if reply is not None]
+
+    @property
+    def _pairs(self) -> list[tuple[Task, Reply]]:
+        both = zip(self.heldout.tasks, self.replies, strict=True)
+        return [(task, reply) for task, reply in both if reply is not None]
 
     @property
     def complete(self) -> bool:
@@ -98,14 +109,35 @@ async def ask_heldout(
             Ask(
                 heldout.persona.max_tokens,
                 settings.temperature,
-                seed=heldout_seed(heldout.seed, number),
+                seed=heldout.seed * 10_000 + number,
                 model=model,
                 turn_type=TurnType.SIDE,
             ),
         )
         for number in missing
     ]
-    found = await ask_all(client, asks, settings.measure_at_once, on_answer)
+    found = await _ask_all(client, asks, settings.measure_at_once, on_answer)
     for number, reply in zip(missing, found, strict=True):
         replies[number] = reply
     return Answers(heldout, replies)
+
+
+async def _ask_all(
+    client: Asker,
+    asks: Sequence[tuple[ChatMessages, Ask]],
+    at_once: int,
+    on_answer: Callable[[], None],
+) -> list[Reply | None]:
+    """Send requests, ``at_once`` at a time; returns the replies in order, None where one failed."""
+    places = asyncio.Semaphore(at_once)
+
+    async def ask(messages: ChatMessages, how: Ask) -> Reply | None:
+        async with places:
+            try:
+                return await client.ask(messages, how)
+            except RequestFailed:  # the client counts it
+                return None
+            finally:
+                on_answer()
+
+    return await asyncio.gather(*(ask(messages, how) for messages, how in asks))

@@ -25,9 +25,9 @@ from pydantic import BaseModel, Field, ValidationError
 from rejoinder.config import Section
 from rejoinder.config.faults import describe_fault
 from rejoinder.errors import ConfigError
-from rejoinder.evaluation.person import GOODBYE, PLEASED, Person, Phrases, Voice
 from rejoinder.evaluation.personas.checks import CHECKS, Check
 from rejoinder.evaluation.personas.copying import adds_number, is_copy
+from rejoinder.evaluation.personas.person import GOODBYE, PLEASED, Person, Phrases, Voice
 from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.rules import Flaw, Reading, SenseLimits, nonsense
 from rejoinder.evaluation.tasks import Task, load_tasks

@@ -69,6 +69,16 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOutAnswer:
+    """A first answer to a held-out task, kept so that people can read it."""
+
+    persona: str
+    task: str
+    text: str
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One version on held-out tasks."""
 
@@ -118,6 +128,10 @@ class RunRecord:
     failed_requests: int
     failures: tuple[str, ...]
     """The first few."""
+    answers_before: tuple[HeldOutAnswer, ...] = ()
+    """Of the start, to the held-out tasks."""
+    answers_after: tuple[HeldOutAnswer, ...] = ()
+    """Of the newest version whose measurement is complete, to the same ones."""
     fallbacks: int = 0
     """Reactions for which a language model found no words, so that the phrasebook spoke."""
     format: int = FORMAT

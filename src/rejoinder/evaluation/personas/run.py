@@ -17,7 +17,7 @@ from rejoinder.evaluation.client import Asker
 from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
 from rejoinder.evaluation.personas.persona import Persona
-from rejoinder.evaluation.personas.records import Ended, Measurement, RunRecord
+from rejoinder.evaluation.personas.records import Ended, HeldOutAnswer, Measurement, RunRecord
 from rejoinder.evaluation.personas.sessions import Population
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import SpeakerOf
@@ -27,6 +27,8 @@ from rejoinder.evaluation.watch import Judged, Progress
 from rejoinder.types import Json
 
 POLL_S = 1.0
+SPARE = 8
+"""For so many samples of an update, one answer more is asked for: not all give a sample."""
 NEWEST = 48
 """Answers in the running share of satisfying ones."""
 SHOWN_FAILURES = 5
@@ -99,9 +101,13 @@ class _Run:
         self._on_measured = on_measured
         self._started = self._learning_since = time.monotonic()
         self._progress = Progress(0, 0, 0)
+        self._reactions_known = 0
+        self._door = asyncio.Lock()
         self._first = 0
         self._measuring = False
         self._measurements: list[Measurement] = []
+        self._answers_before: tuple[HeldOutAnswer, ...] = ()
+        self._answers_after: tuple[HeldOutAnswer, ...] = ()
         self._heldout = [
             HeldOut.draw(persona, spec.settings.heldout, spec.seed) for persona in spec.personas
         ]
@@ -141,6 +147,8 @@ class _Run:
             requests=client.requests,
             failed_requests=len(client.failures),
             failures=tuple(client.failures[:SHOWN_FAILURES]),
+            answers_before=self._answers_before,
+            answers_after=self._answers_after,
         )
 
     async def _learn(self) -> Ended:
@@ -149,7 +157,7 @@ class _Run:
         talking = asyncio.create_task(self._population.talk())
         try:
             while (ended := self._ended(talking)) is None:
-                self._progress = await self._learner.progress()
+                await self._look()
                 due = self._measurements[-1].version + self._settings.measure_every
                 if self._progress.version >= due:
                     await self._measure()
@@ -172,16 +180,37 @@ class _Run:
         return Ended.TIME if learning > 60 * self._settings.minutes else None
 
     async def _until_wanted(self) -> None:
-        """Hold people back while a version is measured or a full batch waits.
+        """Hold people back, in the order in which they come, while nothing they say is wanted.
 
         A stopped population is let through: it ends by itself.
         """
+        async with self._door:  # one after the other: who has got through asks, and counts at once
+            while not self._population.stopped:
+                if not self._is_enough:
+                    return
+                await asyncio.sleep(self._poll_s)
+
+    @property
+    def _is_enough(self) -> bool:
+        """Whether a version is measured, all updates are made, or a full batch waits or comes.
+
+        So answers come from the newest weights, and are not many more than an update takes.
+        """
+        if self._measuring or self._updates >= self._settings.updates:
+            return True
         batch = self._learner.batch_size
-        while not self._population.stopped:
-            full = batch is not None and self._progress.ready >= batch
-            if not (full or self._measuring):
-                return
-            await asyncio.sleep(self._poll_s)
+        if batch is None:
+            return False
+        ready, judging = self._progress.ready, self._progress.judging
+        unknown = self._population.reactions - self._reactions_known
+        coming = ready + judging + unknown + self._population.asking
+        return ready >= batch or coming >= batch + batch // SPARE
+
+    async def _look(self) -> None:
+        """See where learning stands; what arrives meanwhile may count twice until the next look."""
+        arrived = self._population.reactions
+        self._progress = await self._learner.progress()
+        self._reactions_known = arrived
 
     async def _measure(self) -> None:
         """Ask the newest version everything that is held out."""
@@ -196,6 +225,9 @@ class _Run:
         # A version whose measurement has failed may be measured again at the end.
         earlier = [one for one in self._measurements if one.version != version]
         self._measurements = [*earlier, measurement]
+        if measurement.complete:
+            self._answers_after = tuple(one for each in answers for one in each.read)
+            self._answers_before = self._answers_before or self._answers_after
         self._on_measured(await self._record(Ended.CUT))
 
     async def _ask_heldout(self, version: int) -> list[Answers]:

@@ -22,10 +22,12 @@ from rejoinder.evaluation.personas.records import SessionRecord
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import SpeakerOf
 from rejoinder.evaluation.questions import Split
-from rejoinder.evaluation.sessions import FAREWELL_TOKENS, PAUSE_AFTER_FAILURE_S
 from rejoinder.evaluation.tasks import Task
 from rejoinder.types import new_id
 
+PAUSE_AFTER_FAILURE_S = 1.0
+FAREWELL_TOKENS = 8
+"""The last message of a session only carries the reaction; nobody waits for its answer."""
 _T = TypeVar("_T")
 
 
@@ -97,6 +99,10 @@ class Population:
         self.lost = 0
         """Times that a session ended before a first answer, because a request failed."""
         self.begun = 0
+        self.asking = 0
+        """Requests that are being answered."""
+        self.reactions = 0
+        """That have arrived."""
         self._lost: deque[_Session] = deque()
         """Sessions to begin again: an outage must not shorten the run."""
         self._patience_s = patience_s
@@ -170,8 +176,13 @@ class Population:
             raise RejoinderError(f"no request was answered for {self._patience_s:g} s: {failure}")
 
     async def _ask(self, session: _Session, ask: Ask) -> Reply:
-        reply = await self._client.ask(session.messages, ask)
+        self.asking += 1
+        try:
+            reply = await self._client.ask(session.messages, ask)
+        finally:
+            self.asking -= 1
         self._failing_since = None
+        self.reactions += bool(session.attempts)
         return reply
 
     def _next(self) -> _Session | None:
@@ -193,7 +204,7 @@ class Population:
         speaker = self._speaker_of(session.persona, session.seed)
         name = f"{self._run}-{session.number}"
         temperature = self._settings.temperature
-        for left in reversed(range(session.persona.turns)):
+        for left in reversed(range(self._settings.answers or session.persona.turns)):
             reply = await self._ask(
                 session, Ask(session.persona.max_tokens, temperature, session=name)
             )
@@ -214,7 +225,7 @@ class Population:
             await self._ready()
             if self._stopped:
                 break
-        # The last reaction still has to arrive; nobody waits for what is answered to it.
+        # The last reaction still has to arrive.
         await self._ask(session, Ask(FAREWELL_TOKENS, temperature, session=name, done=True))
 
 

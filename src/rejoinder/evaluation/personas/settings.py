@@ -19,10 +19,13 @@ from rejoinder.types import Json
 TRAINING = TrainerConfig(
     batch_size=16,
     learning_rate=4e-5,
+    verdict_weight=2.0,
     baseline="leave_one_out",
+    betas=(0.95, 0.98),
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
-"""How the system trains where the configuration file says nothing else."""
+"""How the system trains where the configuration file says nothing else. Of batches of 16, gradients
+are mostly noise: their average over some 20 steps keeps what was learnt from being lost again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class BenchmarkSettings:
     """Updates between measurements; the start and the last version are always measured."""
     people: int = 8
     """Who talk at the same time."""
+    answers: int | None = None
+    """Answers of a session after which a person leaves, content or not; None: as many as the
+    persona bears. With 1, all samples are first answers, which is what is measured."""
     measure_at_once: int = 16
     temperature: float = 0.6
 

@@ -26,7 +26,7 @@ from rejoinder.evaluation.client import Ask
 from rejoinder.evaluation.pack import pack as module
 from rejoinder.evaluation.pack.pack import Pack, Work, refuse_unpackable
 from rejoinder.evaluation.pack.seat import Seat
-from rejoinder.evaluation.personas import benchmark as benchmark_module
+from rejoinder.evaluation.personas import job as job_module
 from rejoinder.evaluation.personas.benchmark import run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.plan import Method, Plan
@@ -230,7 +230,7 @@ def test_systems_of_a_pack_share_one_model(path: Path) -> None:
 def test_a_plan_of_packed_runs_writes_each_as_it_ends_and_tells_who_failed(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = benchmark_module.run_once
+    once = job_module.run_once
     first = run_path(tmp_path / "out", [PERSONA.name], "binary", 0)
 
     async def run_or_fail(spec: RunSpec, *args: Any, **more: Any) -> RunRecord:
@@ -240,7 +240,7 @@ def test_a_plan_of_packed_runs_writes_each_as_it_ends_and_tells_who_failed(
             raise RejoinderError("it could not be")
         return await once(spec, *args, **more)
 
-    monkeypatch.setattr(benchmark_module, "run_once", run_or_fail)
+    monkeypatch.setattr(job_module, "run_once", run_or_fail)
     settings = replace(SETTINGS, updates=1, heldout=1)
     methods = (Method.of("binary", system(path)),)
     plan = Plan(((PERSONA,),), methods, seeds=(0, 1, 2), settings=settings, packed=2)

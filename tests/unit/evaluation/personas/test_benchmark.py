@@ -36,7 +36,7 @@ from rejoinder.types import Json
 from .kit import measured, run
 
 CALM = load_persona("no-lists")
-RUN_ONCE = "rejoinder.evaluation.personas.benchmark.run_once"
+RUN_ONCE = "rejoinder.evaluation.personas.job.run_once"
 SETTINGS = BenchmarkSettings(sessions=3, updates=1, heldout=2, people=2)
 
 

@@ -79,6 +79,16 @@ async def test_a_person_who_is_never_content_leaves_after_the_last_turn(
         assert [len(one.body["messages"]) for one in (*answers, farewell)] == [1, 3, 5, 7]
 
 
+@pytest.mark.parametrize("answers", [1, 2, 5])
+async def test_a_run_may_say_after_how_many_answers_people_leave(
+    gateway: FakeGateway, answers: int
+) -> None:
+    gateway.answer = listed
+    population = await talk(gateway, replace(SETTINGS, answers=answers))
+    assert {record.answers for record in population.records} == {answers}
+    assert {len(session) - 1 for session in by_session(gateway)} == {answers}
+
+
 async def test_an_answer_that_follows_the_reaction_ends_the_session(gateway: FakeGateway) -> None:
     def mend(asked: Asked) -> str:
         if len(asked.body["messages"]) == 1:

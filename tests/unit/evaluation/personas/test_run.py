@@ -38,11 +38,12 @@ class FakeLearner:
     batch_size: int | None = None
     served: list[int] = field(default_factory=list)
     ready: int = 0
+    judging: int = 0
 
     async def progress(self) -> Progress:
         mains = [one for one in self.gateway.asked if one.headers["X-Turn-Type"] == "main"]
         self.gateway.version = len(mains) // PER_UPDATE
-        return Progress(self.gateway.version, trained=len(mains), ready=self.ready)
+        return Progress(self.gateway.version, len(mains), self.ready, self.judging)
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:
@@ -105,6 +106,27 @@ async def test_every_version_is_measured_until_the_updates_are_made(gateway: Fak
     assert 0 < first.sessions + last.sessions <= SETTINGS.sessions
 
 
+async def test_the_first_and_the_last_held_out_answers_are_kept_to_be_read(
+    gateway: FakeGateway,
+) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway)
+    before, after = record.answers_before, record.answers_after
+    assert [one.task for one in before] == [one.task for one in after]
+    assert len(before) == SETTINGS.heldout
+    assert {one.text.strip() for one in before} == {"1. Eat\n2. Sleep"}
+    assert all("list" in one.faults for one in before)
+    passed = record.measurements[-1].personas["no-lists"].passed
+    assert passed == Share.count(not one.faults for one in after)
+
+
+async def test_nobody_begins_to_talk_once_all_updates_are_made(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    record = await run(gateway, replace(SETTINGS, heldout=12, measure_every=100, answers=1))
+    in_flight = SETTINGS.people
+    assert len(record.sessions) <= SETTINGS.updates * PER_UPDATE / 2 + in_flight
+
+
 async def test_held_out_tasks_are_side_turns_with_the_same_words_and_seeds_each_time(
     gateway: FakeGateway,
 ) -> None:
@@ -143,11 +165,31 @@ async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
     assert record.ended is Ended.TIME
 
 
-async def test_people_wait_while_a_full_batch_waits(gateway: FakeGateway) -> None:
-    learner = FakeLearner(gateway, batch_size=16, ready=16)
+@pytest.mark.parametrize("kind", ["ready", "judging"])
+async def test_people_wait_while_a_full_batch_waits_or_is_judged(
+    gateway: FakeGateway, kind: str
+) -> None:
+    learner = replace(FakeLearner(gateway, batch_size=8), **{kind: 9})
     record = await run(gateway, replace(SETTINGS, minutes=0.005), lambda _: learner)
     assert record.ended is Ended.TIME
     assert record.sessions == ()
+
+
+async def test_what_is_being_asked_counts_towards_the_batch(gateway: FakeGateway) -> None:
+    at_once = most = 0
+
+    async def answer_later(asked: Asked) -> None:
+        nonlocal at_once, most
+        talks = asked.headers["X-Turn-Type"] == "main"
+        at_once += talks
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once -= talks
+
+    gateway.before_answer = answer_later
+    settings = replace(SETTINGS, people=12, answers=1, minutes=0.01, measure_at_once=1)
+    await run(gateway, settings, lambda _: FakeLearner(gateway, batch_size=4))
+    assert most == 4
 
 
 async def test_nobody_talks_while_a_version_is_measured(gateway: FakeGateway) -> None:
@@ -206,6 +248,7 @@ async def test_a_measurement_that_keeps_failing_counts_for_nothing(gateway: Fake
     assert record.measured[-1].version == record.updates, "the run has gone on"
     rates = record.measurements[1].personas["no-lists"]
     assert (rates.passed, rates.failed) == (Share(0, 0), 4)
+    assert len(record.answers_after) == 4
 
 
 async def test_the_record_so_far_is_there_after_each_measurement(gateway: FakeGateway) -> None:

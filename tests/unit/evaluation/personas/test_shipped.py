@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from rejoinder.evaluation.person import GOODBYE, PLEASED
+from rejoinder.evaluation.personas.person import GOODBYE, PLEASED
 from rejoinder.evaluation.personas.persona import (
     MIN_CORES,
     NO_NUMBER,
@@ -84,6 +84,23 @@ def test_there_are_at_least_eight_and_every_one_has_an_example() -> None:
 def test_a_good_answer_passes(name: str) -> None:
     persona, question, answer = by_name(name)
     assert persona.faults_of(question, answer, "stop") == ()
+
+
+def test_regression_a_short_sentence_of_few_binding_words_was_no_sentence() -> None:
+    task = Task("How can I make studying history more fun?", "school")
+    answer = (
+        "To make studying history more fun, consider interactive tools like virtual reality, "
+        "gamification, and immersive storytelling."
+    )
+    assert load_persona("short-sentence").faults_of(task, answer, "stop") == ()
+    assert Flaw.BROKEN in load_persona("no-lists").faults_of(task, answer, "stop")
+
+
+@pytest.mark.parametrize("name", ["greeting", "short-sentence"])
+def test_mere_words_in_a_row_never_pass(name: str) -> None:
+    task = Task("How can I make studying history more fun?", "school")
+    words = "Studying history fun table water lamp stone cloud paper engine window river spoon."
+    assert Flaw.BROKEN in load_persona(name).faults_of(task, words, "stop")
 
 
 @pytest.mark.parametrize("name", GOOD)

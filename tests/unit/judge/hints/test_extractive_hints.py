@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judge_fakes import assistant, user
-from rejoinder.evaluation.person import GOODBYE, NEXT, PLEASED, Person, load_voice
+from rejoinder.evaluation.personas.person import GOODBYE, PLEASED
+from rejoinder.evaluation.personas.persona import Persona, load_persona, shipped_personas
 from rejoinder.evaluation.questions import Question, load_questions
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.cleaning import MAX_CHARS, MIN_CHARS
@@ -192,36 +193,47 @@ async def test_regression_a_link_in_a_lasting_instruction_is_no_hint() -> None:
     assert (await hinted(said)).hints == ()
 
 
-@pytest.mark.parametrize("kind", sorted({PLEASED, NEXT, GOODBYE}))
-def test_people_of_the_demonstration_who_are_content_give_no_hint(kind: str) -> None:
+PERSONAS = [load_persona(name) for name in shipped_personas()]
+
+
+def said_of(persona: Persona, kind: str) -> list[str]:
+    return [core.format(topic="gardening", word="tulips") for core in persona.voice[kind].cores]
+
+
+@pytest.mark.parametrize("kind", [PLEASED, GOODBYE])
+@pytest.mark.parametrize("persona", PERSONAS, ids=lambda persona: persona.name)
+def test_simulated_people_who_are_content_give_no_hint(persona: Persona, kind: str) -> None:
     judge = ExtractiveHintJudge()
-    for core in load_voice("plain_prose")[kind].cores:
-        said = core.format(topic="gardening", word="tulips", question="How do I store potatoes?")
+    for said in said_of(persona, kind):
         assert judge.read([QUESTION], ANSWER, [user(said)]).hints == (), said
 
 
-def test_nearly_all_people_of_the_demonstration_who_complain_give_one() -> None:
-    judge, silent, count = ExtractiveHintJudge(), [], 0
-    for kind, phrases in load_voice("plain_prose").items():
-        if kind in {PLEASED, NEXT, GOODBYE}:
-            continue
-        for core in phrases.cores:
-            said = core.format(topic="gardening", word="tulips")
-            count += 1
-            if not judge.read([QUESTION], ANSWER, [user(said)]).hints:
-                silent.append(said)
-    assert len(silent) < 0.05 * count, silent
+def test_nearly_all_simulated_people_who_say_their_wish_give_one() -> None:
+    judge = ExtractiveHintJudge()
+    said = [
+        text
+        for persona in PERSONAS
+        for check in persona.checks
+        for fault in check.faults
+        for text in said_of(persona, fault)
+    ]
+    silent = [text for text in said if not judge.read([QUESTION], ANSWER, [user(text)]).hints]
+    assert len(silent) < 0.1 * len(said), silent
+
+
+LINKS = ("Next question:", "Now tell me:", "I also want to know:", "Let me ask something else.", "")
 
 
 @pytest.mark.parametrize("asked", load_questions("training")[::7], ids=lambda asked: asked.text)
 def test_regression_the_next_question_neither_gives_a_hint_nor_hides_one(asked: Question) -> None:
-    judge, person = ExtractiveHintJudge(), Person(load_voice("plain_prose"), seed=1)
-    after_praise = person.ask_next("Great, that helps.", asked.text)
-    assert judge.read([QUESTION], ANSWER, [user(after_praise)]).hints == ()
-    after_complaint = person.ask_next("Why the list?", asked.text)
-    assert judge.read([QUESTION], ANSWER, [user(after_complaint)]).hints == (
-        "Do not use a list; write in whole sentences.",
-    )
+    judge = ExtractiveHintJudge()
+    for link in LINKS:
+        after_praise = f"Great, that helps. {link} {asked.text}"
+        assert judge.read([QUESTION], ANSWER, [user(after_praise)]).hints == ()
+        after_complaint = f"Why the list? {link} {asked.text}"
+        assert judge.read([QUESTION], ANSWER, [user(after_complaint)]).hints == (
+            "Do not use a list; write in whole sentences.",
+        )
 
 
 def test_on_the_labelled_set_no_hint_tells_what_it_must_not() -> None:

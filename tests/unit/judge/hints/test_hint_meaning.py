@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from judge_fakes import assistant, user
-from rejoinder.evaluation.person import PLEASED
+from rejoinder.evaluation.personas.person import PLEASED
 from rejoinder.evaluation.personas.persona import load_persona, shipped_personas
 from rejoinder.judge.hints.base import HintFate
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge

@@ -1,1 +1,0 @@
-"""How people say what they think: phrasebooks as data, one file each."""

@@ -1,0 +1,97 @@
+"""The demonstration is one run of the persona benchmark, of the model that the user has."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConfig
+from rejoinder.errors import RejoinderError
+from rejoinder.evaluation.demo import SETTINGS, run_demo
+from rejoinder.evaluation.personas.job import Job
+from rejoinder.evaluation.personas.records import RunRecord, read_run
+from rejoinder.evaluation.personas.settings import TRAINING
+from rejoinder.evaluation.progress import Watcher
+from rejoinder.types import Json
+
+from .personas.kit import measured, run
+
+MEASURED = [measured(0, 0, persona="short-sentence"), measured(1, 8, persona="short-sentence")]
+BASE = Config(
+    home="/elsewhere",
+    model=ModelConfig(policy="mine"),
+    engine=TorchEngineConfig(threads=3),
+    trainer=TrainerConfig(batch_size=2, learning_rate=1.0),
+)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that were run: by a script, without any system."""
+    made: list[Job] = []
+
+    async def script(job: Job, home: Path, watcher: Watcher) -> RunRecord:
+        made.append(job)
+        assert home.name != "elsewhere"
+        return run("-+", MEASURED, "combine", persona="short-sentence")
+
+    monkeypatch.setattr(Job, "run", script)
+    return made
+
+
+def show(tmp_path: Path, **more: object) -> tuple[Json, str]:
+    file = io.StringIO()
+    console = Console(file=file, width=120)
+    found = run_demo(BASE, output=tmp_path / "out", console=console, **more)  # type: ignore[arg-type]
+    return found, file.getvalue()
+
+
+def test_it_trains_as_the_benchmark_does_whatever_the_user_s_trainer_says(
+    jobs: list[Job], tmp_path: Path
+) -> None:
+    show(tmp_path, seed=7)
+    config = jobs[0].config(tmp_path)
+    assert (config.model.policy, config.home) == ("mine", str(tmp_path))
+    assert isinstance(config.engine, TorchEngineConfig)
+    assert config.engine.threads == 3
+    assert (config.trainer.algorithm, config.trainer.seed) == ("combine", 7)
+    assert config.hints.kind == "extractive"
+    assert config.trainer.batch_size == TRAINING.batch_size == 16
+    assert config.trainer.learning_rate == TRAINING.learning_rate
+    assert (SETTINGS.updates, SETTINGS.answers) == (12, 1)
+
+
+def test_who_talks_and_how_it_trains_is_told_first(jobs: list[Job], tmp_path: Path) -> None:
+    _, text = show(tmp_path)
+    said = text.partition("Seed")[0]
+    assert "short-sentence: Wants exactly one short" in said
+    assert 'trainer.algorithm = "combine"' in said
+    assert f"trainer.learning_rate = {TRAINING.learning_rate}" in said
+    assert "batch_size" not in said, "16 is the default"
+
+
+def test_it_ends_with_one_json_line_and_the_run_s_file(jobs: list[Job], tmp_path: Path) -> None:
+    found, text = show(tmp_path, seed=3)
+    assert json.loads(text.rstrip().splitlines()[-1]) == found
+    assert (found["before"], found["after"]) == (0.0, 0.8)
+    assert read_run(Path(found["run"])).updates == 1
+    assert Path(found["figure"]).name == "seed-3.png"
+
+
+def test_a_run_that_was_made_before_is_made_again(jobs: list[Job], tmp_path: Path) -> None:
+    show(tmp_path)
+    show(tmp_path)
+    assert len(jobs) == 2
+
+
+def test_data_of_an_earlier_run_is_not_touched(jobs: list[Job], tmp_path: Path) -> None:
+    home = tmp_path / "kept" / "short-sentence.combine.seed-0"
+    home.mkdir(parents=True)
+    (home / "journal.db").touch()
+    with pytest.raises(RejoinderError, match="earlier run"):
+        show(tmp_path, keep=tmp_path / "kept")
+    assert jobs == []
