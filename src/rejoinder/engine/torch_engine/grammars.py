@@ -26,7 +26,7 @@ _THREADS = 2
 _KNOWN = 256
 """Schemas whose check is remembered."""
 _MOST_FAULT_CHARS = 500
-_SPACE = r"[\x20\x0A\x0D\x09]{1,32}"
+_SPACE = r"[\x20\x0A\x09]{1,32}"
 """White space between two parts. Small models write it for ever where they may."""
 _NOTHING_FITS = "NoExtension"
 """What the library says where no byte can follow."""
