@@ -46,6 +46,7 @@ def fault_of(grammar: str) -> str:
 
 def main() -> None:
     """Read a grammar from standard input and write its fault, if it has one."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its end is no crash to look into
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S + 1))
     # Not every system knows this limit; where it does not, the time limit must do.
     with contextlib.suppress(ValueError, OSError):
