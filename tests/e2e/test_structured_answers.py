@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import anthropic
 import openai
 import pytest
 from openai import OpenAI
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from running import Running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model]
@@ -35,11 +35,11 @@ HANGS = {"type": "integer", "multipleOf": 99999989}
 
 
 class Animal(BaseModel):
-    """What the answer has to be."""
+    """What the answer has to be: nothing in it is as long as the model likes."""
 
     kind: Literal["mouse", "snail", "frog"]
     legs: Literal[0, 4]
-    eats: Annotated[list[Literal["seeds", "leaves", "flies"]], Field(max_length=2)]
+    eats: Literal["seeds", "leaves", "flies"]
 
 
 @pytest.fixture(scope="module")
