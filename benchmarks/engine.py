@@ -2,9 +2,10 @@
 
 Both sample at temperature 1 from prompts that nothing has seen before. Measurements alternate, so
 that a machine that slows down slows both. ``tokens_per_s`` counts answer tokens over the whole
-time, prompts included. The engine runs with the thread settings that it serves with. ``generate``
-runs in processes of its own, with PyTorch's defaults and with the engine's settings, and each time
-the faster one counts: the defaults win on an idle machine and lose by far on a busy one.
+time, prompts included; ``constrained_tokens_per_s`` those of answers held to a JSON schema. The
+engine runs with the thread settings that it serves with. ``generate`` runs in processes of its own,
+with PyTorch's defaults and with the engine's settings, and each time the faster one counts: the
+defaults win on an idle machine and lose by far on a busy one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ share_cores()
 import torch  # noqa: E402 - share_cores must come first
 
 from rejoinder.config import ModelConfig, TorchEngineConfig  # noqa: E402
-from rejoinder.engine.base import GenerateRequest, VersionSource  # noqa: E402
+from rejoinder.engine.base import Constraint, GenerateRequest, VersionSource  # noqa: E402
 from rejoinder.engine.torch_engine.engine import TorchEngine  # noqa: E402
 from rejoinder.models.embedded import resolve_model  # noqa: E402
 from rejoinder.models.loading import pick_device, pick_dtype  # noqa: E402
@@ -47,6 +48,8 @@ BAR = 1.2
 """At least so many times as fast as ``generate``."""
 REST_S = 0.5
 """After each batch of ``generate``: its threads spin for a while before they sleep."""
+HELD = Constraint('{"type": "string", "minLength": 100000}')
+"""A form that no answer of the benchmark comes to the end of."""
 WORDS = (
     *("sea", "garden", "letter", "winter", "market", "piano", "bridge", "lemon", "forest"),
     *("station", "coffee", "river", "cloud", "paper", "doctor", "street", "summer", "window"),
@@ -80,11 +83,16 @@ class Prompts:
 
 
 async def one_answer(
-    engine: TorchEngine, prompt: list[int], tokens: int, eos_ids: tuple[int, ...]
+    engine: TorchEngine,
+    prompt: list[int],
+    tokens: int,
+    eos_ids: tuple[int, ...],
+    constraint: Constraint | None = None,
 ) -> list[float]:
     """Return the times of the answer's tokens, in seconds from the request."""
     bias = dict.fromkeys(eos_ids, -100.0)
-    request = GenerateRequest("b", prompt, Sampling(tokens, logit_bias=bias), POLICY)
+    sampling = Sampling(tokens, logit_bias=bias)
+    request = GenerateRequest("b", prompt, sampling, POLICY, constraint=constraint)
     begin = time.perf_counter()
     return [time.perf_counter() - begin async for _ in engine.generate(request)]
 
@@ -117,13 +125,22 @@ class Bench:
             self.measured.add(f"generate_{name}_tokens_per_s_{concurrency}", speed)
             best = max(best, speed)
         self.measured.generate.setdefault(concurrency, []).append(best)
+        free = await self._engine_speed(concurrency, prompt_length, None)
+        self.measured.engine.setdefault(concurrency, []).append(free)
+        held = await self._engine_speed(concurrency, prompt_length, HELD)
+        self.measured.add(f"constrained_tokens_per_s_{concurrency}", held)
+
+    async def _engine_speed(
+        self, concurrency: int, prompt_length: int, constraint: Constraint | None
+    ) -> float:
         prompts = [self._prompts.make(prompt_length) for _ in range(concurrency)]
         begin = time.perf_counter()
-        await asyncio.gather(
-            *[one_answer(self._engine, prompt, self._tokens, self._eos_ids) for prompt in prompts]
-        )
-        seconds = time.perf_counter() - begin
-        self.measured.engine.setdefault(concurrency, []).append(total / seconds)
+        answers = [
+            one_answer(self._engine, prompt, self._tokens, self._eos_ids, constraint)
+            for prompt in prompts
+        ]
+        await asyncio.gather(*answers)
+        return concurrency * self._tokens / (time.perf_counter() - begin)
 
     async def first_token(self, length: int) -> None:
         """Measure the time to the first token of a new prompt, and of the turn after it."""

@@ -52,6 +52,13 @@ class InvalidRequest(EngineError):
     code = "invalid_request"
 
 
+class ConstraintRefused(EngineError):
+    """The engine cannot hold an answer to this constraint: the message says why."""
+
+    status = 400
+    code = "invalid_schema"
+
+
 class ContextLengthExceeded(EngineError):
     """Prompt and requested answer do not fit the model's context."""
 

@@ -142,6 +142,8 @@ class Sampling:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: dict[int, float] = field(default_factory=dict)
+    constrained: bool = False
+    """The answer had to fit a format: its tokens are drawn from those that the format allows."""
 
     def not_trainable_because(self) -> str | None:
         """Return which setting makes the answer served-only by default, or None."""
@@ -157,6 +159,8 @@ class Sampling:
             return "penalty"
         if self.logit_bias:
             return "logit_bias"
+        if self.constrained:
+            return "constraint"
         return None
 
 

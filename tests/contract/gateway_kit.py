@@ -75,6 +75,7 @@ class ObedientEngine:
         self.context_length = 600
         self.loaded = [2, 3]
         self.tokenizer_hash = tokenizer.hash
+        self.capabilities = ["logprobs", "json_schema"]
         self.down: EngineError | None = None
 
     def say(self, text: str, **more: Any) -> None:
@@ -89,7 +90,7 @@ class ObedientEngine:
             tokenizer_hash=self.tokenizer_hash,
             context_length=self.context_length,
             eos_ids=list(self.tokenizer.eos_ids),
-            capabilities=["logprobs"],
+            capabilities=self.capabilities,
             live={"default": 3},
             loaded={"default": self.loaded},
         )

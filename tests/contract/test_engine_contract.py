@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ import uvicorn
 
 from rejoinder.config import ScriptedEngineConfig
 from rejoinder.engine.app import EngineHolder, engine_app
-from rejoinder.engine.base import Engine, ScoreRequest
+from rejoinder.engine.base import Constraint, Engine, GenerateRequest, ScoreRequest
 from rejoinder.engine.client import HttpEngine
 from rejoinder.engine.scripted import ScriptedEngine
 from rejoinder.errors import (
+    ConstraintRefused,
     ContextLengthExceeded,
     EngineTimeout,
     EngineUnavailable,
@@ -139,6 +142,81 @@ async def test_prompts_without_ids_or_with_ids_outside_the_vocabulary_are_refuse
 ):
     with pytest.raises(InvalidRequest):
         await answer(engine, request(prompt))
+    assert (await answer(engine, request(PROMPT))).finish_reason is not None
+
+
+def held_to(schema: object, *, unless: tuple[int, ...] = (), **sampling: object) -> GenerateRequest:
+    constraint = Constraint(json.dumps(schema), unless=list(unless))
+    return replace(request(PROMPT, **sampling), constraint=constraint)
+
+
+async def constrains(engine: Engine) -> bool:
+    return "json_schema" in (await engine.info()).capabilities
+
+
+async def test_an_engine_that_cannot_constrain_refuses_every_constraint(engine: Engine):
+    if await constrains(engine):
+        pytest.skip("it can")
+    with pytest.raises(ConstraintRefused, match="engine 'scripted'") as caught:
+        await answer(engine, held_to({"type": "object"}))
+    assert (caught.value.status, caught.value.code) == (400, "invalid_schema")
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"seed": 1}, {"seed": 2, "top_k": 5}])
+async def test_a_constrained_answer_fits_its_schema_and_has_logprobs(
+    engine: Engine, tiny_tokenizer: ModelTokenizer, sampling: dict[str, object]
+):
+    if not await constrains(engine):
+        pytest.skip("it cannot")
+    schema = {
+        "type": "object",
+        "properties": {"s": {"type": "string", "maxLength": 5}, "n": {"enum": [1, 20]}},
+        "required": ["s", "n"],
+        "additionalProperties": False,
+    }
+    found = await answer(engine, held_to(schema, max_tokens=200, **sampling))
+    assert found.finish_reason is FinishReason.STOP
+    said = json.loads(tiny_tokenizer.decode(found.ids))
+    assert list(said) == ["s", "n"]
+    assert len(said["s"]) <= 5
+    assert said["n"] in (1, 20)
+    assert len(found.logprobs) == len(found.ids)
+    assert all(math.isfinite(logprob) and logprob <= 0 for logprob in found.logprobs)
+
+
+async def test_a_constrained_answer_that_is_cut_ends_for_length(
+    engine: Engine, tiny_tokenizer: ModelTokenizer
+):
+    if not await constrains(engine):
+        pytest.skip("it cannot")
+    found = await answer(engine, held_to({"const": "long enough"}, max_tokens=4))
+    assert tiny_tokenizer.decode(found.ids) == '"lon'
+    assert found.finish_reason is FinishReason.LENGTH
+
+
+async def test_an_id_that_lifts_the_constraint_may_come_first(engine: Engine):
+    if not await constrains(engine):
+        pytest.skip("it cannot")
+    asked = held_to({"const": 1}, unless=(90,), max_tokens=5, logit_bias={90: 100.0})
+    assert (await answer(engine, asked)).ids == [90] * 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "nonsense"}, "nonsense"),
+        ({"$ref": "#"}, "no finite JSON text"),
+        ({"enum": ["x" * 70_000]}, "characters"),
+    ],
+)
+async def test_a_schema_that_cannot_be_enforced_is_refused_and_says_why(
+    engine: Engine, schema: object, said: str
+):
+    if not await constrains(engine):
+        pytest.skip("it cannot")
+    with pytest.raises(ConstraintRefused, match=said) as caught:
+        await answer(engine, held_to(schema))
+    assert (caught.value.status, caught.value.code) == (400, "invalid_schema")
     assert (await answer(engine, request(PROMPT))).finish_reason is not None
 
 

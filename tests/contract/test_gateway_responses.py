@@ -336,7 +336,7 @@ async def test_log_probabilities_come_where_they_are_asked_for(gateway):
     [
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"background": True}, "background"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, None),
     ],
 )

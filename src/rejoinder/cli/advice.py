@@ -42,7 +42,7 @@ def _turns(document: Json) -> list[str]:
     if fates.get("sampling_not_trainable", 0) >= UNTRAINABLE_SHARE * main:
         found.append(
             "most turns are served only, because clients set temperature 0, top_p, top_k or "
-            "penalties: set gateway.main_temperature, or change the clients"
+            "penalties (set gateway.main_temperature), or the form of answers (change the clients)"
         )
     if fates.get("no_next_state", 0) >= UNTRAINABLE_SHARE * main:
         # Where hints alone teach, a score without words teaches nothing.

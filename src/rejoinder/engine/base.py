@@ -15,6 +15,18 @@ from rejoinder.types import FinishReason, Sampling, WeightsKind
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the text of an answer has to be: JSON that fits a schema."""
+
+    schema: str
+    """A JSON schema, as JSON text of at most ``limits.MOST_SCHEMA_CHARS`` characters."""
+    lenient: bool = False
+    """Leave out what of the schema cannot be enforced, instead of refusing it."""
+    unless: list[int] = field(default_factory=list)
+    """Ids that free the whole answer where one of them comes first, as those that open a call."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One answer to sample. Callers fan out ``n`` answers as ``n`` requests with one prompt."""
 
@@ -33,6 +45,9 @@ class GenerateRequest:
     """Lower goes first: 0 people, 10 judges, 15 teachers, 20 evaluation."""
     caller: str = ""
     """Who asks. Of those who wait, the caller with the fewest answers under way is next."""
+    constraint: Constraint | None = None
+    """What the answer has to be; ``ConstraintRefused`` where that is impossible. Tokens are drawn
+    from those that may follow, and an answer that ``max_tokens`` cuts is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +70,8 @@ class TokenChunk:
     ids: list[int]
     """[n] n >= 0; empty only in a last chunk."""
     logprobs: list[float]
-    """[n] behaviour log-probabilities: at the request's temperature, under the truncated
-    distribution where one was asked for."""
+    """[n] behaviour log-probabilities: at the request's temperature, under the truncated or
+    constrained distribution where one was asked for."""
     version: int
     """Sampled all of ``ids``."""
     client: list[ClientLogprob] | None = None
@@ -125,7 +140,8 @@ class EngineInfo:
     context_length: int
     eos_ids: list[int]
     capabilities: list[str]
-    """Of: logprobs, score, candidates, stop_strings, multi_version, json_schema."""
+    """Of: logprobs, score, candidates, stop_strings, multi_version, json_schema. An engine without
+    the last one refuses every constraint."""
     live: dict[str, int]
     """Live version of each policy."""
     loaded: dict[str, list[int]]

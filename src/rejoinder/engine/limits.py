@@ -6,10 +6,17 @@ import math
 from collections.abc import Iterable
 
 from rejoinder.engine.base import GenerateRequest, ScoreRequest
-from rejoinder.errors import ContextLengthExceeded, InvalidRequest, UnknownVersion
+from rejoinder.errors import (
+    ConstraintRefused,
+    ContextLengthExceeded,
+    InvalidRequest,
+    UnknownVersion,
+)
 
 GREEDY_BELOW = 1e-6
 """Temperatures below this mean: take the most likely token."""
+MOST_SCHEMA_CHARS = 65_536
+"""Of a JSON schema as text: what is longer is data, and takes long to make a grammar of."""
 _LARGEST_CHANGE = 1e4
 """Of a logit: far above any that matters; infinities would make a distribution of nothing."""
 
@@ -32,6 +39,7 @@ def check_generate(request: GenerateRequest, context_length: int, vocab_size: in
     Raises:
         ContextLengthExceeded: the prompt leaves no room for a token.
         InvalidRequest: ids outside the vocabulary, no prompt, or settings without a meaning.
+        ConstraintRefused: the schema is too large.
     """
     _check_ids(request.prompt_ids, vocab_size)
     if len(request.prompt_ids) >= context_length:
@@ -61,6 +69,27 @@ def check_generate(request: GenerateRequest, context_length: int, vocab_size: in
     outside = [id_ for id_ in sampling.logit_bias if not 0 <= id_ < vocab_size]
     if outside:
         raise InvalidRequest(f"logit_bias: id {outside[0]} is outside the vocabulary")
+    if request.constraint is not None:
+        check_schema_size(request.constraint.schema)
+
+
+def check_schema_size(schema: str) -> None:
+    """Refuse a JSON schema that is too large.
+
+    Raises:
+        ConstraintRefused: as said.
+    """
+    if len(schema) > MOST_SCHEMA_CHARS:
+        raise ConstraintRefused(
+            f"the schema has {len(schema)} characters; at most {MOST_SCHEMA_CHARS} can be enforced"
+        )
+
+
+def cannot_constrain(engine: str) -> ConstraintRefused:
+    """Return the refusal of every constraint by an engine without the capability."""
+    return ConstraintRefused(
+        f"the engine {engine!r} cannot hold answers to a schema: serve with engine.kind = 'torch'"
+    )
 
 
 def check_score(request: ScoreRequest, context_length: int, vocab_size: int) -> None:

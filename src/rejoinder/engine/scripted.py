@@ -18,7 +18,12 @@ from rejoinder.engine.base import (
     TokenChunk,
     VersionSource,
 )
-from rejoinder.engine.limits import check_generate, check_score, unknown_version
+from rejoinder.engine.limits import (
+    cannot_constrain,
+    check_generate,
+    check_score,
+    unknown_version,
+)
 from rejoinder.errors import EngineTimeout, EngineUnavailable
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.types import BASE_VERSION, FinishReason
@@ -63,6 +68,8 @@ class ScriptedEngine:
         """See ``Engine.generate``."""
         self._check_open()
         check_generate(request, self._config.context_length, self._vocab_size)
+        if request.constraint is not None:
+            raise cannot_constrain("scripted")
         self._resolve(request.policy, request.version)
         room = self._config.context_length - len(request.prompt_ids)
         count = min(len(self._ids), request.sampling.max_tokens, room)

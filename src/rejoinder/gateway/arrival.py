@@ -54,6 +54,8 @@ class Job:
     """Of the response."""
     writer_follows: bool
     """See ``Reading.follows``."""
+    call_openers: list[int]
+    """Ids that may begin a call where the form of the answer is enforced."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
@@ -110,6 +112,7 @@ async def _accept(
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
+    service.check_format(request)
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
@@ -141,6 +144,7 @@ async def _accept(
             answers=answers,
             writer=asked.reading.writer(opened),
             writer_follows=asked.reading.follows,
+            call_openers=service.family.call_openers() if request.tools else [],
         )
         for prompt in prompts:
             _record(service, job, prompt, scope)

@@ -14,7 +14,7 @@ from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import choose_sampling, seeded
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.splicer import explained
-from rejoinder.gateway.tool_choice import WantedCall, without_calls
+from rejoinder.gateway.tool_choice import without_calls
 from rejoinder.types import Message, Sampling, new_id
 
 
@@ -30,7 +30,7 @@ class Prompt:
     rendered_ids: list[int]
     """[R] the same text as the tokenizer has it."""
     begun: int
-    """Ids at its end with which the answer begins: of a call that was asked for."""
+    """Ids at its end with which the answer begins: of a call or form that was asked for."""
     answers: list[AnswerCapture]
     """[n]"""
     samplings: list[Sampling]
@@ -62,7 +62,7 @@ async def make_prompts(
         ids = await service.prompts.ids(
             request.messages, request.tools, request.template_options, service.context_length
         )
-        begun = _begun_call(service, request.wanted_call, ids)
+        begun = _begun(service, request, ids)
         asked = [_continued(service, history, await link(history), ids, begun)]
     else:
         raw = [await _raw_prompt(service, prompt) for prompt in request.prompts]
@@ -99,18 +99,18 @@ def _reader(
     return service.family.reader(asked.asked_ids, request.tools, stop, asked.begun)
 
 
-def _begun_call(service: Service, wanted: WantedCall | None, prompt_ids: list[int]) -> list[int]:
-    """Return the ids that begin the call which the client asks for; none where it asks for none.
+def _begun(service: Service, request: TurnRequest, prompt_ids: list[int]) -> list[int]:
+    """Return the ids that begin the call or content which the client asks for; mostly none.
 
     Raises:
         ApiError: the model's family has no calls.
     """
-    if wanted is None:
-        return []
-    begun = service.family.begun_call(prompt_ids, wanted.name)
-    if begun is None:
-        raise without_calls(service.family.name)
-    return begun
+    if request.wanted_call is not None:
+        begun = service.family.begun_call(prompt_ids, request.wanted_call.name)
+        if begun is None:
+            raise without_calls(service.family.name)
+        return begun
+    return [] if request.enforced is None else service.family.begun_content(prompt_ids)
 
 
 def _continued(

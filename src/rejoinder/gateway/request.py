@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.gateway.answer_format import AnswerFormat
 from rejoinder.gateway.tool_choice import WantedCall
 from rejoinder.types import Json, Message, TurnType
 
@@ -39,6 +40,8 @@ class TurnRequest:
     """Those that the prompt names, in the form of chat completions, which chat templates know."""
     wanted_call: WantedCall | None = None
     """What the answer has to begin with."""
+    answer_format: AnswerFormat | None = None
+    """What the answer has to be where it is no call; None: anything."""
     template_options: Json | None = None
     """Further arguments of the chat template."""
     max_tokens: int | None = None
@@ -65,3 +68,8 @@ class TurnRequest:
     session_done: bool = False
     metadata: Mapping[str, object] = field(default_factory=dict)
     prompt_cache_key: str | None = None
+
+    @property
+    def enforced(self) -> AnswerFormat | None:
+        """What the engine has to hold the answer to. A call that is asked for has another form."""
+        return self.answer_format if self.wanted_call is None else None

@@ -49,6 +49,7 @@ def _sampling(request: TurnRequest, max_tokens: int, vocab_size: int) -> Samplin
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=dict(request.logit_bias),
+        constrained=request.enforced is not None,
     )
 
 

@@ -13,8 +13,9 @@ from concurrent.futures import Future
 import structlog
 from starlette.types import Receive, Send
 
-from rejoinder.engine.base import GenerateRequest, TokenChunk
-from rejoinder.errors import ContextLengthExceeded, EngineError
+from rejoinder.engine.base import Constraint, GenerateRequest, TokenChunk
+from rejoinder.errors import ConstraintRefused, ContextLengthExceeded, EngineError
+from rejoinder.gateway.answer_format import refusal_of
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import Piece
@@ -75,8 +76,8 @@ class Turns(Endpoint):
             if is_failure(error):
                 service.note_error(f"engine: {error}")
             if not job.started:
-                raise
-            await self._break_off(job, send, from_engine(error))
+                raise _told(job, error) from error
+            await self._break_off(job, send, _told(job, error))
         except asyncio.CancelledError:
             end = Fate.PROCESS_KILLED
             self._abort(job, Fate.PROCESS_KILLED, "the gateway was stopped")
@@ -148,7 +149,19 @@ class Turns(Endpoint):
             self._service.metrics.first_token_seconds.observe(job.answers[0].first_token_s)
 
 
+def _told(job: Job, error: EngineError) -> ApiError:
+    """Return an engine's error as the client should see it."""
+    asked = job.request.enforced
+    if isinstance(error, ConstraintRefused) and asked is not None:
+        return refusal_of(error, asked.param)
+    return from_engine(error)
+
+
 def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
+    asked = job.request.enforced
+    constraint = None
+    if asked is not None:
+        constraint = Constraint(asked.schema, asked.lenient, job.call_openers)
     return [
         GenerateRequest(
             request_id=answer.turn_id,
@@ -159,6 +172,7 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
             top_logprobs=job.request.top_logprobs,
             deadline_s=limit_s,
             caller=f"{job.caller.tenant}/{job.caller.key}",
+            constraint=constraint,
         )
         for prompt in job.prompts
         for answer, sampling in zip(prompt.answers, prompt.samplings, strict=True)

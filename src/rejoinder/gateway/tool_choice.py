@@ -1,6 +1,6 @@
 """``tool_choice``: whether an answer has to be a tool call.
 
-No engine is asked to constrain anything. The beginning of the call, up to the name of the function
+No engine is asked to constrain it. The beginning of the call, up to the name of the function
 or to its arguments, is put at the end of the prompt, and the model writes the rest. What it did not
 sample is thus in the prompt, where nothing trains (rule 1); the client gets the whole call.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -80,6 +81,18 @@ def test_rows_do_not_influence_each_other():
         alone = draw(LOGITS[None].clone(), [_generation(**row)])
         assert together.ids[n] == alone.ids[0]
         assert together.logprobs[n] == pytest.approx(alone.logprobs[0], abs=1e-6)
+
+
+def test_what_a_constraint_forbids_is_never_drawn_and_the_rest_is_a_whole_distribution():
+    """Not even where a bias asks for it."""
+    held, free = _generation(logit_bias={0: 50.0}), _generation()
+    held.guide = SimpleNamespace(forbidden=torch.tensor([True, False, True, False, True, False]))  # type: ignore[assignment]
+    left = dict(zip((1, 3), LOGITS[[1, 3]].log_softmax(-1).tolist(), strict=True))
+    for _ in range(50):
+        drawn = draw(LOGITS.repeat(2, 1), [held, free])
+        assert drawn.logprobs[0] == pytest.approx(left[drawn.ids[0]], abs=1e-5)
+        own = float(LOGITS.log_softmax(-1)[drawn.ids[1]])
+        assert drawn.logprobs[1] == pytest.approx(own, abs=1e-5)
 
 
 def test_bad_logits_give_a_logprob_that_is_not_finite():

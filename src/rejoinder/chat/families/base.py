@@ -80,6 +80,8 @@ class Format:
     begin_call: BeginCall | None = None
     """None: the family has no calls."""
     new_id: Callable[[], str] = call_id
+    begin_content: str = ""
+    """The text before content, where content does not begin by itself."""
 
 
 class AnswerReader(Protocol):
@@ -151,15 +153,33 @@ class ChatFamily:
         if self._form.begin_call is None:
             return None
         text = self._form.begin_call(name, self._tokenizer.chat_template or "")
-        if self._thinks(prompt_ids):
-            breaks = self._tail(prompt_ids).endswith("\n")
-            closed = f"\n{self._form.thoughts_close}\n\n" if breaks else self._form.thoughts_close
-            text = closed + text
-        return self._tokenizer.encode(text)
+        return self._tokenizer.encode(self._closing(prompt_ids) + text)
+
+    def begun_content(self, prompt_ids: Sequence[int]) -> list[int]:
+        """Return the ids after which an answer is content from its first id on; mostly none.
+
+        Args:
+            prompt_ids: [P] what it answers; thoughts that it has opened are closed.
+        """
+        text = self._closing(prompt_ids) + self._form.begin_content
+        return self._tokenizer.encode(text) if text else []
+
+    def call_openers(self) -> list[int]:
+        """Return the ids of markers by which an answer can be known as a call at once."""
+        begun = self.begun_call((), None) or ()
+        markers = map(self._tokenizer.token_to_id, self._form.call_markers)
+        return [begun[0]] if begun and begun[0] in markers else []
 
     def plain_reader(self, stop: Sequence[str]) -> AnswerReader:
         """Begin an answer of which all text is content: its prompt is no conversation."""
         return _PlainReader(self._texts, stop)
+
+    def _closing(self, prompt_ids: Sequence[int]) -> str:
+        """Return the text that ends the thoughts which a prompt has opened."""
+        if not self._thinks(prompt_ids):
+            return ""
+        breaks = self._tail(prompt_ids).endswith("\n")
+        return f"\n{self._form.thoughts_close}\n\n" if breaks else self._form.thoughts_close
 
     def _thinks(self, prompt_ids: Sequence[int]) -> bool:
         opening = self._form.thoughts_open

@@ -34,6 +34,9 @@ _NOBODY = frozenset((None, "assistant", "user"))
 _LONGEST_HEADER = 512
 """Characters; what is longer is no header, and need not be held back."""
 
+BEGIN_CONTENT = f"{CHANNEL}final{MESSAGE}"
+"""With it content begins."""
+
 
 def begin_call(name: str | None, template: str) -> str:
     """Return the text with which a call begins; see ``BeginCall``."""

@@ -47,7 +47,13 @@ FORMATS: dict[str, Format] = {
         _tagged(
             "deepseek", deepseek.parser, deepseek.begin_call, deepseek.THOUGHTS, deepseek.MARKERS
         ),
-        Format("gpt-oss", _harmony, harmony.MARKERS, begin_call=harmony.begin_call),
+        Format(
+            "gpt-oss",
+            _harmony,
+            harmony.MARKERS,
+            begin_call=harmony.begin_call,
+            begin_content=harmony.BEGIN_CONTENT,
+        ),
     )
 }
 

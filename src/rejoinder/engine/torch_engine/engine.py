@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from rejoinder.engine.base import (
 from rejoinder.engine.limits import check_generate, check_score
 from rejoinder.engine.torch_engine.build import Builder, cache_shape, read_config
 from rejoinder.engine.torch_engine.delivery import Mailbox
+from rejoinder.engine.torch_engine.grammars import Grammars
 from rejoinder.engine.torch_engine.kv_cache import KVCache, context_that_fits
 from rejoinder.engine.torch_engine.loader import Loader
 from rejoinder.engine.torch_engine.scheduler import Scheduler
@@ -52,6 +54,7 @@ class TorchEngine:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer.tokenizer)
         self._vocab_size: int = model_config.vocab_size
+        self._grammars = Grammars(tokenizer, self._vocab_size)
         shape = cache_shape(model_config, config.cache_slots, tokenizer.context_length)
         fitting = config.context_length or context_that_fits(shape, dtype, device)
         shape = dataclasses.replace(shape, context=min(fitting, tokenizer.context_length))
@@ -89,7 +92,7 @@ class TorchEngine:
             tokenizer_hash=self._tokenizer.hash,
             context_length=self._context,
             eos_ids=list(self._tokenizer.eos_ids),
-            capabilities=list(_CAPABILITIES),
+            capabilities=[*_CAPABILITIES, *(["json_schema"] * self._grammars.works)],
             live=worker.versions.live(),
             loaded=worker.versions.loaded(),
             running=len(worker.scheduler.running),
@@ -100,8 +103,13 @@ class TorchEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         """See ``Engine.generate``."""
         check_generate(request, self._context, self._vocab_size)
+        began = time.monotonic()
+        guide = None
+        if request.constraint is not None:
+            guide = await self._grammars.guide(request.constraint, request.deadline_s)
         mailbox: Mailbox[TokenChunk | ScoreResult | EngineError] = Mailbox(self._worker.delivery)
-        generation = Generation.start(request, mailbox, self._detokenizer, self._context)
+        generation = Generation.start(request, mailbox, self._detokenizer, self._context, guide)
+        generation.deadline -= time.monotonic() - began
         self._worker.submit(generation)
         try:
             while True:
@@ -145,4 +153,5 @@ class TorchEngine:
     async def close(self) -> None:
         """See ``Engine.close``."""
         await asyncio.to_thread(self._worker.close)
+        self._grammars.close()
         self._loader.close()

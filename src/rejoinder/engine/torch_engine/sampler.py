@@ -1,9 +1,10 @@
 """From logits to sampled ids and their behaviour log-probabilities.
 
 The behaviour logprob is that of the distribution the token was drawn from: logits with penalties
-and bias, divided by the temperature, cut by top-k, top-p and min-p in this order, normalised in
-fp32. Below temperature 1e-6 the most likely token is taken; the distribution is then a single
-point, whose logprob of 0 would say nothing, so the logprob reported is that at temperature 1.
+and bias, without the ids that a constraint forbids, divided by the temperature, cut by top-k, top-p
+and min-p in this order, normalised in fp32. Below temperature 1e-6 the most likely token is taken;
+the distribution is then a single point, whose logprob of 0 would say nothing, so the logprob
+reported is that at temperature 1.
 """
 
 from __future__ import annotations
@@ -29,11 +30,16 @@ class Drawn:
 
 
 def draw(logits: Tensor, rows: Sequence[Generation]) -> Drawn:
-    """Sample a token for each row of logits [R, vocabulary] (fp32; may be changed in place)."""
+    """Sample a token for each row of logits [R, vocabulary] (fp32; may be changed in place).
+
+    The masks of constrained answers have arrived.
+    """
     temperatures: list[float] = []
     for row, generation in enumerate(rows):
         sampling = generation.request.sampling
         _penalise(logits[row], sampling, generation.counts)
+        if generation.guide is not None:
+            logits[row].masked_fill_(generation.guide.forbidden.to(logits.device), float("-inf"))
         greedy = sampling.temperature < GREEDY_BELOW
         temperatures.append(1.0 if greedy else sampling.temperature)
     if any(temperature != 1.0 for temperature in temperatures):

@@ -187,6 +187,8 @@ class Scheduler:
         shares = self._shares()
         groups: dict[int, tuple[Weights, list[Work], list[Work]]] = {}
         for sequence in self.running:
+            if sequence.rests:
+                continue
             assert sequence.weights is not None
             begin = sequence.computed
             count = shares.get(sequence, sequence.goal - begin)

@@ -18,6 +18,7 @@ from rejoinder.engine.base import (
     ScoreResult,
     TokenChunk,
 )
+from rejoinder.engine.torch_engine.guide import Guide
 from rejoinder.engine.torch_engine.slots import Ids, Slot
 from rejoinder.engine.torch_engine.versions import Weights
 from rejoinder.errors import EngineError
@@ -80,6 +81,11 @@ class Sequence:
         """Whether an update changes the weights of this sequence under way."""
         return False
 
+    @property
+    def rests(self) -> bool:
+        """Whether steps go on without this sequence for a while."""
+        return False
+
 
 def _deadline(seconds: float | None) -> float:
     return math.inf if seconds is None else time.monotonic() + seconds
@@ -99,10 +105,19 @@ class Generation(Sequence):
     matcher: StopMatcher | None = None
     restarted: bool = False
     """Whether an update has made the prompt start again."""
+    guide: Guide | None = None
+    """What holds the answer to its constraint; None where it is free."""
+    late: bool = False
+    """Whether the last step had to do without the guide's mask."""
 
     @classmethod
     def start(
-        cls, request: GenerateRequest, sink: Sink, detokenizer: Detokenizer, context: int
+        cls,
+        request: GenerateRequest,
+        sink: Sink,
+        detokenizer: Detokenizer,
+        context: int,
+        guide: Guide | None = None,
     ) -> Generation:
         """Begin an answer."""
         prompt, sampling = request.prompt_ids, request.sampling
@@ -117,6 +132,7 @@ class Generation(Sequence):
             uniform=random.Random(sampling.seed),  # noqa: S311 - sampling, no secret
             detokenizer=detokenizer.stream() if sampling.stop else None,
             matcher=StopMatcher(sampling.stop) if sampling.stop else None,
+            guide=guide,
         )
 
     @property
@@ -129,6 +145,17 @@ class Generation(Sequence):
         """Whether an update changes the weights of this sequence under way."""
         return self.request.version is None
 
+    @property
+    def rests(self) -> bool:
+        """Whether steps go on without this answer: its guide takes long to say what may follow."""
+        return self.late and self.guide is not None and self.guide.pending
+
+    def put_off(self) -> None:
+        """Let a later step compute the last token again, and draw from it then."""
+        assert self.slot is not None
+        self.slot.drop_last()
+        self.late = True
+
     def accept(
         self, id_: int, logprob: float, client: ClientLogprob | None, eos_ids: frozenset[int]
     ) -> TokenChunk:
@@ -140,6 +167,9 @@ class Generation(Sequence):
             self.counts[id_] = self.counts.get(id_, 0) + 1
         finish, stop_string = self._finish(id_, eos_ids)
         self.done = finish is not None
+        self.late = False
+        if self.guide is not None and not self.done and not self.guide.advance(id_):
+            self.guide = None
         return TokenChunk(
             ids=[id_],
             logprobs=[logprob],

@@ -33,6 +33,10 @@ class Slot:
         self.ids[self.length : end] = ids
         self.length = end
 
+    def drop_last(self) -> None:
+        """Forget the last row: it will be computed once more."""
+        self.length -= 1
+
     def reset(self, serial: int = _NOBODY) -> None:
         """Forget the rows; the next ones will be computed by the weights ``serial``."""
         self.length = 0

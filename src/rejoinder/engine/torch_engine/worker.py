@@ -24,10 +24,16 @@ from rejoinder.engine.torch_engine.sampler import client_logprobs, draw, for_cli
 from rejoinder.engine.torch_engine.scheduler import Scheduler, Work, prompt_tokens
 from rejoinder.engine.torch_engine.sequence import Generation, Scoring, Sequence
 from rejoinder.engine.torch_engine.versions import Versions, Weights
-from rejoinder.errors import EngineError, EngineUnavailable
+from rejoinder.errors import ConstraintRefused, EngineError, EngineUnavailable
 
 log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
+
+PATIENCE_S = 0.005
+"""How long a step waits for masks at most. They are computed beside the forward pass, so that they
+are nearly always there; answers by schemas that take longer must not hold the others up."""
+REST_S = 0.005
+"""Between two looks for masks where nothing else is to be done."""
 
 
 class Worker:
@@ -56,6 +62,8 @@ class Worker:
         self._lock = threading.Lock()
         self._closed = False  # guarded by _lock: no command comes after
         self._closing = False
+        self._resting = False
+        """All that runs waits for masks."""
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
         self.call(lambda: None).result()  # its number of cores is set
@@ -143,10 +151,10 @@ class Worker:
 
     def _take_commands(self) -> None:
         """Run what other threads asked for; wait for it if there is nothing else to do."""
-        wait = not self.scheduler.has_work()
+        wait = self._resting or not self.scheduler.has_work()
         while True:
             try:
-                command = self._commands.get(block=wait)
+                command = self._commands.get(wait, REST_S if self._resting else None)
             except queue.Empty:
                 return
             command()
@@ -159,6 +167,7 @@ class Worker:
             self.scheduler.admit(lambda policy: self.versions.resolve(policy, None))
             involved = list(self.scheduler.running)
             plan = self.scheduler.plan()
+            self._resting = bool(involved) and not plan
             began = time.perf_counter()
             for weights, works in plan:
                 involved = [work.sequence for work in works]
@@ -204,10 +213,27 @@ class Worker:
             elif isinstance(sequence, Scoring):
                 self._score(sequence, work, logits[row : row + len(tokens)])
             row += len(tokens)
+        if any(generation.guide is not None for _, generation in drawing):
+            drawing = self._with_masks(drawing)
         if drawing:
             rows = [index for index, _ in drawing]
             own = logits if len(rows) == len(logits) else logits[rows]
             self._draw(own, [generation for _, generation in drawing])
+
+    def _with_masks(self, drawing: list[tuple[int, Generation]]) -> list[tuple[int, Generation]]:
+        """Return those that can be drawn now; the others are put off, or cannot go on."""
+        ready: list[tuple[int, Generation]] = []
+        patient_until = time.monotonic() + PATIENCE_S
+        for row, generation in drawing:
+            left = max(0.0, patient_until - time.monotonic())
+            try:
+                if generation.guide is None or generation.guide.arrived(left):
+                    ready.append((row, generation))
+                else:
+                    generation.put_off()
+            except ConstraintRefused as error:
+                self.scheduler.fail(generation, error)
+        return ready
 
     def _draw(self, logits: Tensor, generations: list[Generation]) -> None:
         asked = [generation.request.top_logprobs for generation in generations]

@@ -5,8 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from rejoinder.chat.messages import BadMessages, normalise
+from rejoinder.gateway.answer_format import (
+    AnswerFormat,
+    json_object,
+    json_schema,
+    unknown_format,
+)
 from rejoinder.gateway.dialects.base import Opened, Reading
-from rejoinder.gateway.dialects.chat_body import IGNORED, ChatBody
+from rejoinder.gateway.dialects.chat_body import IGNORED, ChatBody, ResponseFormat
 from rejoinder.gateway.dialects.chat_writer import ChatWriter
 from rejoinder.gateway.dialects.fields import biases, stops
 from rejoinder.gateway.errors import ApiError, from_messages
@@ -53,16 +59,21 @@ class ChatCompletions:
 
 
 def _check(body: ChatBody) -> None:
-    if body.response_format is not None and body.response_format.type != "text":
-        raise ApiError(
-            400,
-            "unsupported_parameter",
-            f"response_format of type {body.response_format.type!r} is not served; ask for the "
-            "form in words, or leave response_format out",
-            "response_format",
-        )
     if body.top_logprobs is not None and not body.logprobs:
         raise ApiError(400, "invalid_value", "top_logprobs needs logprobs: true", "top_logprobs")
+
+
+def _format(asked: ResponseFormat | None) -> AnswerFormat | None:
+    param = "response_format"
+    if asked is None or asked.type == "text":
+        return None
+    if asked.type == "json_object":
+        return json_object(param)
+    if asked.type != "json_schema":
+        raise unknown_format(asked.type, "'text', 'json_object' or 'json_schema'", param)
+    given = asked.json_schema
+    schema = None if given is None else given.schema
+    return json_schema(schema, f"{param}.json_schema", strict=bool(given and given.strict))
 
 
 def _request(body: ChatBody) -> TurnRequest:
@@ -77,6 +88,7 @@ def _request(body: ChatBody) -> TurnRequest:
         choices=body.n or 1,
         tools=() if body.tool_choice == "none" else body.tools or (),
         wanted_call=wanted_call(body.tool_choice, body.tools or ()),
+        answer_format=_format(body.response_format),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,

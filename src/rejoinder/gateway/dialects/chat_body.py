@@ -22,10 +22,18 @@ from rejoinder.gateway.dialects.fields import (
 from rejoinder.types import Json
 
 
+class JsonSchema(Struct):
+    """``response_format.json_schema``; its name and description have no effect."""
+
+    schema: Json | None = None
+    strict: bool | None = None
+
+
 class ResponseFormat(Struct):
-    """``response_format``; only plain text can be asked for."""
+    """``response_format``: plain text, any JSON object, or JSON that fits a schema."""
 
     type: str = "text"
+    json_schema: JsonSchema | None = None
 
 
 class ChatBody(Struct, kw_only=True):

@@ -10,6 +10,7 @@ from functools import partial
 import orjson
 
 from rejoinder.chat.messages import BadMessages
+from rejoinder.gateway.answer_format import AnswerFormat, json_schema, unknown_format
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.messages_blocks import read_messages
 from rejoinder.gateway.dialects.messages_body import (
@@ -43,7 +44,6 @@ class Messages:
         """See ``Dialect.read``."""
         raw = parse_object(data)
         body = convert(raw, MessagesBody)
-        _refuse_format(body)
         ignored = without_effect(raw, MessagesBody, IGNORED)
         return Reading(_request(body, most), ignored, partial(_writer, body), follows=True)
 
@@ -52,18 +52,15 @@ class Messages:
         return error.status, orjson.dumps(error_body(error))
 
 
-def _refuse_format(body: MessagesBody) -> None:
-    named = {
-        "output_config.format": body.output_config and body.output_config.format,
-        "output_format": body.output_format,
-    }
-    for param, asked in named.items():
-        if asked is not None:
-            text = (
-                f"{param} is not served, for the engine cannot constrain its answer; ask for the "
-                "form in words, or leave it out"
-            )
-            raise ApiError(400, "unsupported_parameter", text, param)
+def _format(body: MessagesBody) -> AnswerFormat | None:
+    param, asked = "output_format", body.output_format
+    if body.output_config is not None and body.output_config.format is not None:
+        param, asked = "output_config.format", body.output_config.format
+    if asked is None:
+        return None
+    if asked.type != "json_schema":
+        raise unknown_format(asked.type, "'json_schema'", param)
+    return json_schema(asked.schema, param, strict=True)
 
 
 class CountTokens:
@@ -100,6 +97,7 @@ def _request(body: MessagesBody, most: int) -> TurnRequest:
         top_p=1.0 if body.top_p is None else body.top_p,
         top_k=body.top_k or 0,
         stop=tuple(body.stop_sequences or ()),
+        answer_format=_format(body),
         user=_user(metadata.get("user_id")),
         session_id=body.session_id,
         turn_type=body.turn_type,

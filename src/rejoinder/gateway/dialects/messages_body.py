@@ -24,10 +24,17 @@ class Thinking(Struct):
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
 
 
-class OutputConfig(Struct):
-    """``output_config``: its format cannot be honoured, and everything else has no effect."""
+class OutputFormat(Struct):
+    """``output_config.format``: JSON that fits a schema."""
 
-    format: Json | None = None
+    type: str
+    schema: Json | None = None
+
+
+class OutputConfig(Struct):
+    """``output_config``; everything but its format has no effect."""
+
+    format: OutputFormat | None = None
 
 
 class Tool(Struct):
@@ -67,7 +74,7 @@ class MessagesBody(CountBody, kw_only=True):
         | None
     ) = None
     output_config: OutputConfig | None = None
-    output_format: Json | None = None
+    output_format: OutputFormat | None = None
     """As it was before ``output_config``."""
     metadata: Json | None = None
     session_id: str | None = None

@@ -8,6 +8,12 @@ from functools import partial
 import orjson
 
 from rejoinder.chat.messages import BadMessages
+from rejoinder.gateway.answer_format import (
+    AnswerFormat,
+    json_object,
+    json_schema,
+    unknown_format,
+)
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
 from rejoinder.gateway.dialects.responses_input import asked_call, read_input, shown_tools
@@ -35,7 +41,6 @@ class Responses:
         raw = parse_object(data)
         _refuse(raw)
         body = convert(raw, ResponsesBody)
-        _check_format(body)
         if not isinstance(body.input, str):
             check_count(body.input, most)
         return Reading(
@@ -61,16 +66,16 @@ def _refuse(raw: Json) -> None:
             raise ApiError(400, "unsupported_parameter", f"{name} is not served: {instead}", name)
 
 
-def _check_format(body: ResponsesBody) -> None:
-    kind = body.text.format.type if body.text and body.text.format else "text"
-    if kind != "text":
-        raise ApiError(
-            400,
-            "unsupported_parameter",
-            f"text.format of type {kind!r} is not served; ask for the form in words, or leave "
-            "text.format out",
-            "text.format",
-        )
+def _format(body: ResponsesBody) -> AnswerFormat | None:
+    param = "text.format"
+    asked = body.text.format if body.text else None
+    if asked is None or asked.type == "text":
+        return None
+    if asked.type == "json_object":
+        return json_object(param)
+    if asked.type != "json_schema":
+        raise unknown_format(asked.type, "'text', 'json_object' or 'json_schema'", param)
+    return json_schema(asked.schema, param, strict=bool(asked.strict))
 
 
 def _more_included(body: ResponsesBody) -> list[str]:
@@ -94,6 +99,7 @@ def _request(body: ResponsesBody) -> TurnRequest:
         stream=bool(body.stream),
         tools=tools,
         wanted_call=asked_call(tools, body.tool_choice),
+        answer_format=_format(body),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_output_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,

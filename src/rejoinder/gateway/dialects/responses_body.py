@@ -11,10 +11,13 @@ LOGPROBS = "message.output_text.logprobs"
 """What ``include`` says where a client wants log-probabilities."""
 
 
-class ResponseTextFormat(Struct):
-    """``text.format``; only plain text can be asked for."""
+class ResponseTextFormat(Struct, omit_defaults=True):
+    """``text.format``: plain text, any JSON object, or JSON that fits a schema."""
 
-    type: str = "text"
+    type: str
+    name: str | None = None
+    schema: Json | None = None
+    strict: bool | None = None
 
 
 class ResponseText(Struct):

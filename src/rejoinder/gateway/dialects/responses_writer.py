@@ -10,7 +10,7 @@ import orjson
 
 from rejoinder.gateway.capture import Piece
 from rejoinder.gateway.dialects.base import Opened
-from rejoinder.gateway.dialects.responses_body import ResponsesBody
+from rejoinder.gateway.dialects.responses_body import ResponsesBody, ResponseTextFormat
 from rejoinder.gateway.dialects.responses_output import Output
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.token_texts import TokenTexts
@@ -29,6 +29,7 @@ def echoed(body: ResponsesBody) -> dict[str, orjson.Fragment]:
     fields: Json = {
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
+        "text": {"format": (body.text and body.text.format) or ResponseTextFormat("text")},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
     }
@@ -142,7 +143,6 @@ class ResponseWriter:
             "service_tier": "default",
             "store": body.store is not False,
             "temperature": opened.sampling.temperature,
-            "text": {"format": {"type": "text"}},
             "top_logprobs": body.top_logprobs or 0,
             "top_p": opened.sampling.top_p,
             "truncation": "disabled",

@@ -82,3 +82,49 @@ def test_nothing_stops_in_what_the_model_did_not_write():
     begun = begun_call("qwen", "", "f")
     found = continued("qwen", begun, ' {"s": "stop here"}}\n</tool_call>', stop=("stop", "name"))
     assert found.calls[0][1].strip() == '{"s": "'
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "expected"),
+    [
+        ("generic", "<think>\n", ""),
+        ("qwen", "<think>\n", "\n</think>\n\n"),
+        ("qwen", "", ""),
+        ("gpt-oss", "", "<|channel|>final<|message|>"),
+    ],
+)
+def test_content_that_is_begun_is_read_as_content_from_its_first_id_on(name, prompt, expected):
+    family, texts = family_of(name), tokenizer(name)
+    begun = family.begun_content(texts.encode(prompt))
+    assert texts.decode(begun, skip_special_tokens=False) == expected
+    reader = family.reader(texts.encode(prompt), TOOLS, (), begun)
+    found = summary(reader.feed(texts.encode('{"a": 1}'), last=True))
+    assert (found.content.strip(), (found.reasoning or "").strip(), found.calls) == (
+        '{"a": 1}',
+        "",
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("generic", None),
+        ("qwen", "<tool_call>"),
+        ("llama", None),
+        ("mistral", "[TOOL_CALLS]"),
+        ("glm", "<tool_call>"),
+        ("deepseek", "<｜tool▁calls▁begin｜>"),
+        ("gpt-oss", None),
+    ],
+)
+def test_a_call_is_known_by_its_first_id_where_the_family_has_a_marker_for_it(name, expected):
+    texts = tokenizer(name)
+    ids = [] if expected is None else [texts.token_to_id(expected)]
+    assert family_of(name).call_openers() == ids
+
+
+def test_without_a_token_of_its_own_the_marker_of_a_call_tells_nothing():
+    made = tokenizer("qwen", with_tokens=False)
+    family = choose_family("qwen", made, ChatTemplateRenderer(made))
+    assert family.call_openers() == []

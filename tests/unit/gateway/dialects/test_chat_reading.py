@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rejoinder.errors import ContextLengthExceeded
+from rejoinder.gateway.answer_format import AnswerFormat
 from rejoinder.gateway.dialects.chat import ChatCompletions
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
@@ -64,3 +65,51 @@ def test_a_bias_of_what_is_no_id_is_refused(read):
     with pytest.raises(ApiError) as caught:
         read(logit_bias={"word": 1})
     assert caught.value.param == "logit_bias"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, AnswerFormat('{"type":"object"}', False, "response_format")),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": {"b": 1, "a": 2}}},
+            AnswerFormat('{"b":1,"a":2}', True, "response_format.json_schema"),
+        ),
+        (
+            {"type": "json_schema", "json_schema": {"schema": {}, "strict": True}},
+            AnswerFormat("{}", False, "response_format.json_schema"),
+        ),
+    ],
+)
+def test_the_form_of_the_answer_is_read(read, asked, expected):
+    assert read(response_format=asked).request.answer_format == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"type": "grammar"}, "response_format"),
+        ({"type": "json_schema"}, "response_format.json_schema"),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, "response_format.json_schema"),
+        (
+            {"type": "json_schema", "json_schema": {"schema": {"enum": ["x" * 70_000]}}},
+            "response_format.json_schema",
+        ),
+        (
+            {"type": "json_schema", "json_schema": {"schema": []}},
+            "response_format.json_schema.schema",
+        ),
+    ],
+)
+def test_another_form_and_one_without_or_with_a_huge_schema_are_refused(read, asked, param):
+    with pytest.raises(ApiError) as caught:
+        read(response_format=asked)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_a_call_that_is_asked_for_has_no_other_form(read):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    asked = {"tools": tools, "response_format": {"type": "json_object"}}
+    assert read(**asked, tool_choice="auto").request.enforced is not None
+    assert read(**asked, tool_choice="required").request.enforced is None

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rejoinder.errors import ContextLengthExceeded
+from rejoinder.gateway.answer_format import AnswerFormat
 from rejoinder.gateway.dialects.messages import CountTokens, Messages
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
@@ -127,18 +128,34 @@ def test_fields_without_effect_are_named_and_unknown_ones_are_not():
     assert sorted(ignored) == ["betas", "other", "service_tier"]
 
 
+FORM = {"type": "json_schema", "schema": {"b": 1, "a": 2}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"output_config": {"format": FORM}}, "output_config.format"),
+        ({"output_format": FORM}, "output_format"),
+        ({"output_config": {"format": FORM}, "output_format": {"type": "x"}},
+         "output_config.format"),
+    ],
+)  # fmt: skip
+def test_the_form_of_the_answer_is_read_from_its_new_and_its_old_place(fields, param):
+    assert read(**fields).request.answer_format == AnswerFormat('{"b":1,"a":2}', False, param)
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
-        ({"output_format": {"type": "json_schema"}}, "output_format"),
+        ({"output_config": {"format": {"type": "json_object"}}}, "output_config.format"),
+        ({"output_format": {"type": "grammar"}}, "output_format"),
     ],
 )
-def test_a_form_that_cannot_be_kept_to_is_refused(fields, param):
+def test_another_form_is_refused(fields, param):
     with pytest.raises(ApiError) as caught:
         read(**fields)
-    assert (caught.value.status, caught.value.code) == (400, "unsupported_parameter")
-    assert caught.value.param == param
+    assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_more_messages_than_can_fit_are_refused_before_they_are_looked_at():

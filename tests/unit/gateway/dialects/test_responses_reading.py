@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rejoinder.errors import ContextLengthExceeded
+from rejoinder.gateway.answer_format import AnswerFormat
 from rejoinder.gateway.dialects.responses import Responses
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
@@ -70,12 +71,28 @@ def test_what_is_to_be_included_and_cannot_be_is_counted(read):
 
 
 @pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, AnswerFormat('{"type":"object"}', False, "text.format")),
+        (
+            {"type": "json_schema", "name": "x", "schema": {"b": 1, "a": 2}, "strict": True},
+            AnswerFormat('{"b":1,"a":2}', False, "text.format"),
+        ),
+    ],
+)
+def test_the_form_of_the_answer_is_read(read, asked, expected):
+    assert read(text={"format": asked}).request.answer_format == expected
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format"),
         ({"input": None}, "input"),
         ({"input": []}, "input"),
         ({"max_output_tokens": 0}, "max_output_tokens"),

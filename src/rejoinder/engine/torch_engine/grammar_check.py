@@ -1,0 +1,58 @@
+"""Tries a grammar out, in a process of its own that ends where it costs too much.
+
+A thread cannot be stopped, and there are schemas of a few characters that take minutes to compile
+(``multipleOf`` with a large number is one). Kept free of heavy imports, for it starts often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+MOST_CPU_S = 3
+MOST_BYTES = 1 << 30
+"""Address space of the process."""
+LIMITS = LLParserLimits(
+    step_lexer_fuel=100_000,  # some 10 ms per token
+    max_lexer_states=20_000,  # some 40 MB per answer
+    verbose_errors=False,  # messages reach the client and quote no inner state
+)
+"""What one grammar may cost. Usual schemas stay far below."""
+
+
+class _Bytes:
+    """A vocabulary of all bytes: what a grammar costs depends little on the model's own."""
+
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+    eos_token_id = 256
+    bos_token_id = None
+    special_token_ids = (256,)
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+def fault_of(grammar: str) -> str:
+    """Return what is wrong with a grammar; empty where nothing is."""
+    tokens = LLTokenizer(TokenizerWrapper(_Bytes()))
+    matcher = LLMatcher(tokens, grammar, log_level=0, limits=LIMITS)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # finds what no text fits
+    return matcher.get_error()
+
+
+def main() -> None:
+    """Read a grammar from standard input and write its fault, if it has one."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its end is no crash to look into
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S + 1))
+    # Not every system knows this limit; where it does not, the time limit must do.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    sys.stdout.write(fault_of(sys.stdin.read()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The form that a client wants an answer in: JSON, or JSON that fits a schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from rejoinder.engine.limits import check_schema_size
+from rejoinder.errors import ConstraintRefused
+from rejoinder.gateway.errors import ApiError
+from rejoinder.types import Json
+
+_ANY_OBJECT: Json = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """What the engine has to hold an answer to."""
+
+    schema: str
+    """As JSON text, with the properties in the client's order: answers have them in it, too."""
+    lenient: bool
+    """What of the schema cannot be enforced may be left out."""
+    param: str
+    """The field of the request that asks for it."""
+
+
+def json_object(param: str) -> AnswerFormat:
+    """Return the form of any JSON object."""
+    return _format(_ANY_OBJECT, param, strict=True)
+
+
+def json_schema(schema: Json | None, param: str, *, strict: bool) -> AnswerFormat:
+    """Return the form of JSON that fits a schema.
+
+    Raises:
+        ApiError: 400, there is no schema, or a very large one.
+    """
+    if schema is None:
+        raise ApiError(400, "invalid_value", f"{param} needs a JSON schema as its schema", param)
+    return _format(schema, param, strict=strict)
+
+
+def unknown_format(kind: str, known: str, param: str) -> ApiError:
+    """Return the refusal of a form that is not known."""
+    text = f"{param} of type {kind!r} is not served: ask for {known}, or leave it out"
+    return ApiError(400, "unsupported_parameter", text, param)
+
+
+def refusal_of(error: ConstraintRefused, param: str) -> ApiError:
+    """Return the refusal of a form that the engine cannot hold an answer to."""
+    return ApiError(error.status, error.code, f"{param}: {error}", param)
+
+
+def _format(schema: Json, param: str, *, strict: bool) -> AnswerFormat:
+    text = msgspec.json.encode(schema).decode()
+    try:
+        check_schema_size(text)
+    except ConstraintRefused as error:
+        raise refusal_of(error, param) from error
+    return AnswerFormat(text, not strict, param)

@@ -1,0 +1,218 @@
+"""What becomes of schemas: grammars, or refusals that say why; none may hang or take the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from rejoinder.engine.base import Constraint
+from rejoinder.engine.torch_engine import grammars as module
+from rejoinder.engine.torch_engine.grammars import Grammars
+from rejoinder.engine.torch_engine.guide import Guide
+from rejoinder.errors import ConstraintRefused, EngineTimeout
+from rejoinder.models.tokenizer import ModelTokenizer
+
+VOCAB = 320
+"""More than the tokenizer has, as the padded head of a model."""
+END = 258
+
+
+@pytest.fixture
+def grammars(tiny_tokenizer: ModelTokenizer) -> Iterator[Grammars]:
+    made = Grammars(tiny_tokenizer, VOCAB)
+    yield made
+    made.close()
+
+
+def allowed(guide: Guide) -> set[int]:
+    assert guide.arrived(30.0)
+    return set((~guide.forbidden).nonzero()[:, 0].tolist())
+
+
+async def reads(grammars: Grammars, texts: ModelTokenizer, schema: object, said: str) -> bool:
+    """Whether a schema lets a text pass, end token included."""
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    guide = await grammars.guide(Constraint(text), 60.0)
+    for id_ in texts.encode(said):
+        if id_ not in allowed(guide):
+            return False
+        guide.advance(id_)
+    return END in allowed(guide)
+
+
+OBJECT = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", None]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "fits"),
+    [
+        ('{"a":1}', True),
+        ('{\n  "a": 1,\n  "b": null\n}', True),
+        ('{"b":"x","a":1}', False),
+        ('{"a":1,"c":2}', False),
+        ('{"a":1', False),
+        ("{}", False),
+        ('{"a":' + " " * 33 + "1}", False),
+        (' {"a":1}', False),
+    ],
+)
+async def test_only_what_fits_may_be_said_with_little_white_space_and_an_end(
+    grammars, tiny_tokenizer, said, fits
+):
+    assert await reads(grammars, tiny_tokenizer, OBJECT, said) is fits
+
+
+async def test_a_schema_cannot_set_options_of_the_library_for_itself(grammars, tiny_tokenizer):
+    options = {"whitespace_pattern": "[ ]*", "item_separator": ";", "key_separator": "="}
+    schema = OBJECT | {"x-guidance": options}
+    assert not await reads(grammars, tiny_tokenizer, schema, '{"a"=1;"b"="x"}')
+    assert not await reads(grammars, tiny_tokenizer, schema, '{"a":' + " " * 33 + "1}")
+    assert await reads(grammars, tiny_tokenizer, schema, '{"a":1,"b":"x"}')
+
+
+async def test_no_id_beyond_the_tokenizer_and_no_special_one_may_be_sampled(grammars):
+    guide = await grammars.guide(Constraint('{"type": "string"}'), 60.0)
+    while (some := allowed(guide)) and guide.advance(min(some)):
+        assert not some & set(range(259, VOCAB))
+        assert not some & {256, 257}
+        if len(some) > 100:
+            break
+
+
+async def test_ids_that_lift_the_constraint_may_come_first_and_only_first(grammars, tiny_tokenizer):
+    constraint = Constraint('{"const": "ab"}', unless=[257])
+    guide = await grammars.guide(constraint, 60.0)
+    quote = tiny_tokenizer.encode('"')[0]
+    assert allowed(guide) == {quote, 257}
+    assert guide.advance(257) is False
+    guide = await grammars.guide(constraint, 60.0)
+    assert guide.advance(quote) is True
+    assert 257 not in allowed(guide)
+
+
+async def test_what_cannot_be_enforced_is_refused_or_left_out(grammars):
+    schema = json.dumps({"type": "string", "not": {"const": "x"}})
+    with pytest.raises(ConstraintRefused, match="not"):
+        await grammars.guide(Constraint(schema), 60.0)
+    assert await grammars.guide(Constraint(schema, lenient=True), 60.0)
+
+
+async def test_a_refusal_does_not_advise_options_that_clients_do_not_have(grammars):
+    schema = json.dumps({"oneOf": [{"type": "string"}, {"type": "string"}]})
+    with pytest.raises(ConstraintRefused, match="oneOf") as caught:
+        await grammars.guide(Constraint(schema), 60.0)
+    assert "Enable" not in str(caught.value)
+
+
+def nested(depth: int) -> object:
+    return {"type": "integer"} if not depth else {"type": "array", "items": nested(depth - 1)}
+
+
+BLOW_UP = {"$defs": {"d40": {"type": "object"}}, "$ref": "#/$defs/d0"}
+for index in range(40):
+    both = [{"properties": {f"{name}{index}": {"type": "string"}}} for name in "xy"]
+    BLOW_UP["$defs"][f"d{index}"] = {  # type: ignore[index]
+        "allOf": [{"anyOf": both}, {"$ref": f"#/$defs/d{index + 1}"}]
+    }
+HOSTILE = [
+    pytest.param({"type": "integer", "multipleOf": 99999989}, "complex", id="a huge automaton"),
+    pytest.param(
+        {"allOf": [{"type": "integer", "multipleOf": n} for n in (97, 89, 83, 79)]},
+        "complex",
+        id="a huge product",
+    ),
+    pytest.param(BLOW_UP, "large|complex", id="an exponential schema"),
+    pytest.param(nested(180), "recursion", id="deep nesting"),
+    pytest.param({"$ref": "#"}, "no finite", id="endless recursion"),
+    pytest.param({"$ref": "https://example.com/x.json"}, "example", id="another's schema"),
+    pytest.param({"type": "string", "pattern": "(?=a)b"}, "look-around", id="look-around"),
+    pytest.param({"type": "string", "pattern": "("}, "regex", id="no regex"),
+    pytest.param({"enum": []}, "nsatisfiable", id="nothing fits"),
+    pytest.param({"type": 5}, "type", id="a wrong type"),
+    pytest.param('{"type":', "EOF", id="no JSON"),
+]
+
+
+@pytest.mark.parametrize(("schema", "said"), HOSTILE)
+async def test_a_schema_that_means_harm_is_refused_in_bounded_time(grammars, schema, said):
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    with pytest.raises(ConstraintRefused, match=said) as caught:
+        await grammars.guide(Constraint(text), 60.0)
+    assert len(str(caught.value)) < 600
+
+
+BEARABLE = [
+    pytest.param({"enum": [f"value {n}" for n in range(3000)]}, "value 7", id="many values"),
+    pytest.param({"enum": ["x" * 60_000, "y"]}, "y", id="a long value"),
+    pytest.param({"type": "string", "pattern": "^(a+)+$"}, "a" * 40, id="nested repeats"),
+    pytest.param({"type": "string", "pattern": "^((x{1000}){1000}|y)$"}, "y", id="large counts"),
+    pytest.param({"type": "string", "maxLength": 10**6}, "abc", id="a long string"),
+]
+
+
+@pytest.mark.parametrize(("schema", "said"), BEARABLE)
+async def test_a_schema_that_only_looks_dear_is_served(grammars, tiny_tokenizer, schema, said):
+    assert await reads(grammars, tiny_tokenizer, schema, json.dumps(said))
+
+
+async def test_masks_that_cost_too_much_end_the_answer(grammars, tiny_tokenizer):
+    """Each of these states is cheap; it is their number that would fill the memory."""
+    schema = {"type": "string", "pattern": "^.*a.{2000}$"}
+    with pytest.raises(ConstraintRefused, match="too complex"):
+        await reads(grammars, tiny_tokenizer, schema, "".join(['"', *random.choices("ab", k=3000)]))
+
+
+async def test_a_schema_is_tried_once_and_one_that_took_too_long_each_time(grammars, monkeypatch):
+    tried: list[str] = []
+
+    def one_more(grammar: str) -> str:
+        tried.append(grammar)
+        if "slow" in grammar:
+            raise ConstraintRefused("too complex")
+        return "" if "good" in grammar else "bad"
+
+    monkeypatch.setattr(module, "_tried", one_more)
+    for name in ("good", "bad", "slow"):
+        for _ in range(2):
+            try:
+                await grammars.guide(Constraint(json.dumps({"const": name})), 60.0)
+            except ConstraintRefused:
+                assert name != "good"
+    assert len(tried) == 4
+
+
+async def test_schemas_that_wait_for_others_do_not_wait_for_ever(grammars, monkeypatch):
+    gate = threading.Event()
+
+    def slow(_: str) -> str:
+        gate.wait()
+        return ""
+
+    monkeypatch.setattr(module, "_tried", slow)
+    asked = [grammars.guide(Constraint(json.dumps({"const": n})), 0.2) for n in range(4)]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    gate.set()
+    assert [type(result) for result in results] == [EngineTimeout] * 4
+
+
+async def test_a_tokenizer_that_cannot_be_read_leaves_the_rest_of_the_engine_alone(tiny_tokenizer):
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    grammars = Grammars(replace(tiny_tokenizer, tokenizer=words, eos_ids=(1,)), 2)
+    try:
+        assert not grammars.works
+        with pytest.raises(ConstraintRefused, match="tokenizer"):
+            await grammars.guide(Constraint("{}"), 60.0)
+    finally:
+        grammars.close()
