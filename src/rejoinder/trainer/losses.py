@@ -18,8 +18,9 @@ from rejoinder.errors import ConfigError
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to plus or minus this before ``exp``, which stays finite in fp32."""
-MAX_KL_DIFFERENCE = 10.0
-"""``l_ref - l`` is clamped to plus or minus this."""
+MAX_KL_TERM = 10.0
+"""Bound of one token's KL term, beyond which it has no gradient. That of k3 grows as exp(d): one
+token that the policy has unlearnt would outweigh all others of a step, and pull it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,10 @@ def policy_loss(inputs: LossInputs, config: LossConfig) -> tuple[Tensor, LossMet
 def kl_terms(inputs: LossInputs, config: LossConfig) -> Tensor:
     """Estimate KL(pi || reference) at each token (Schulman 2020, "Approximating KL divergence").
 
-    d = l_ref - l, clamped; k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d. With ``kl_importance`` each
-    term is multiplied by exp(l - l_mu) and the gradient goes through both factors, which makes k1
-    and k3 and their gradients unbiased for samples of an older policy (DeepSeek-V3.2, section 3).
+    d = l_ref - l; k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d, each clamped to ``MAX_KL_TERM``. With
+    ``kl_importance`` each term is multiplied by exp(l - l_mu) and the gradient goes through both
+    factors, which makes k1 and k3 and their gradients unbiased for samples of an older policy
+    (DeepSeek-V3.2, section 3), but for the clamp.
 
     Raises:
         ConfigError: there are no reference or, where needed, behaviour log-probabilities.
@@ -125,14 +127,15 @@ def kl_terms(inputs: LossInputs, config: LossConfig) -> Tensor:
         raise ConfigError(
             "trainer.loss.kl_coefficient needs log-probabilities of the start weights"
         )
-    d = (inputs.reference - inputs.logprobs).clamp(-MAX_KL_DIFFERENCE, MAX_KL_DIFFERENCE)
+    d = inputs.reference - inputs.logprobs
     match config.kl_kind:
         case "k1":
             terms = -d
         case "k2":
             terms = d.square() / 2
         case "k3":
-            terms = d.exp() - 1 - d
+            terms = _exp(d) - 1 - d
+    terms = terms.clamp(-MAX_KL_TERM, MAX_KL_TERM)
     if config.kl_importance:
         terms = terms * _exp(inputs.logprobs - _behaviour(inputs, config))
     return terms

@@ -55,8 +55,9 @@ def correction(t: Tokens, c: LossConfig) -> Array:
 
 
 def kl_terms(t: Tokens, c: LossConfig) -> Array:
-    d = clamp(t.ref - t.now, -10.0, 10.0)
-    terms = {"k1": -d, "k2": d * d / 2, "k3": np.exp(d) - 1 - d}[c.kl_kind]
+    d = t.ref - t.now
+    terms = {"k1": -d, "k2": d * d / 2, "k3": np.exp(np.minimum(d, 20.0)) - 1 - d}[c.kl_kind]
+    terms = np.clip(terms, -10.0, 10.0)
     return terms * ratio(t.now - t.mu) if c.kl_importance else terms
 
 

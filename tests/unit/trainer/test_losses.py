@@ -283,6 +283,26 @@ def test_k2_has_the_exact_gradient_on_policy() -> None:
     torch.testing.assert_close(gradient, exact_kl_gradient())
 
 
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+def test_a_token_that_was_unlearnt_does_not_outweigh_the_step(kind: str) -> None:
+    logprobs = torch.tensor([-30.0, -1.0], dtype=torch.float64, requires_grad=True)
+    inputs = LossInputs(
+        logprobs=logprobs,
+        anchor=logprobs.detach(),
+        behaviour=logprobs.detach(),
+        advantages=torch.zeros(2),
+        weights=torch.ones(2),
+        reference=torch.tensor([-0.1, -1.5], dtype=torch.float64),
+    )
+    config = LossConfig(kl_coefficient=1.0, kl_kind=kind)  # type: ignore[arg-type]
+    terms = kl_terms(inputs, config)
+    terms.sum().backward()
+    assert logprobs.grad is not None
+    assert abs(float(terms[0])) == 10.0
+    assert float(logprobs.grad[0]) == 0.0
+    assert float(logprobs.grad[1]) != 0.0
+
+
 def test_a_correction_changes_no_kl_and_no_entropy_term() -> None:
     tokens = draw_tokens(5)
     zero = numpy_losses.Tokens(**(vars(tokens) | {"a": np.zeros(TOKENS)}))
