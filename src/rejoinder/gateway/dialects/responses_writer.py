@@ -45,8 +45,9 @@ class ResponseWriter:
         body: ResponsesBody,
         echo: Mapping[str, orjson.Fragment],
         texts: TokenTexts,
+        spaces: Mapping[str, str],
     ) -> None:
-        """``echo``: what ``echoed`` has made of the body."""
+        """``echo``: what ``echoed`` has made of the body; ``spaces``: see ``Offered``."""
         self._opened = opened
         self._body = body
         self._echo = echo
@@ -55,7 +56,7 @@ class ResponseWriter:
         self._number = 0
         self._streams = False
         self._written: list[bytes] = []
-        self._output = Output(self._tell)
+        self._output = Output(self._tell, spaces)
         self._complete: Json | None = None
 
     def begin(self, fingerprint: str) -> bytes:
