@@ -69,6 +69,7 @@ SIDE_OPENINGS = (
     "pre-compaction memory flush",
     "critical: respond with text only. do not call any tools.\n\n- do not use read, bash",
     "you are performing a context checkpoint compaction.",
+    "<session>\n",
     "please generate a four to five word title",
     "please write a 5-10 word title",
     "generate a title for this conversation",
