@@ -16,13 +16,19 @@ from rejoinder.types import Message, Sampling
 
 pytestmark = pytest.mark.clients
 
-DRIVERS: dict[str, tuple[Path, str]] = {
-    "openai": (PYTHON / "python", "openai_python.py"),
-    "litellm": (PYTHON / "python", "litellm_client.py"),
-    "langchain": (PYTHON / "python", "langchain_client.py"),
-    "openai-js": (NODE, "openai_js.mjs"),
-}
-"""By name: what runs it, and the script."""
+DRIVERS: dict[str, tuple[Path, str, Json]] = {
+    "openai": (PYTHON / "python", "openai_python.py", {}),
+    "litellm": (PYTHON / "python", "litellm_client.py", {}),
+    "litellm-responses": (PYTHON / "python", "litellm_responses.py", {}),
+    "langchain": (PYTHON / "python", "langchain_client.py", {}),
+    "langchain-responses": (
+        PYTHON / "python", "langchain_client.py", {"use_responses_api": True},
+    ),
+    "agents": (PYTHON / "python", "agents_client.py", {"api": "responses"}),
+    "agents-chat": (PYTHON / "python", "agents_client.py", {"api": "chat"}),
+    "openai-js": (NODE, "openai_js.mjs", {}),
+}  # fmt: skip
+"""By name: what runs it, the script, and its options."""
 TOOL = {
     "type": "function",
     "function": {
@@ -60,13 +66,13 @@ def hold(
     **options: object,
 ) -> list[Json]:
     """Let a client talk; returns the answers that it showed."""
-    runs, script = DRIVERS[client]
+    runs, script, own_options = DRIVERS[client]
     task = {
         "url": system.url + path,
         "stream": stream,
         "says": says,
         "results": {"weather": RESULT},
-        "options": options,
+        "options": own_options | options,
     }
     return run_driver([runs, HERE / "drivers" / script], task)
 
@@ -117,6 +123,7 @@ def test_a_conversation_with_a_tool_call_reads_as_sampled_and_is_captured_and_li
         ("litellm", "/s/rivers%201", {}),
         ("langchain", "/s/rivers%201", {}),
         ("openai-js", "/s/rivers%201", {}),
+        ("agents", "", {"extra_headers": {"X-Session-Id": "rivers 1"}}),
     ],
 )
 def test_a_session_is_named_as_the_guides_say(
