@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -124,6 +124,7 @@ Index(
     "ix_turns_answer_chain",
     turns.c.scope,
     turns.c.answer_chain,
+    turns.c.turn_type,
     turns.c.created_at,
     **_where(turns.c.answer_chain.is_not(None)),
 )
