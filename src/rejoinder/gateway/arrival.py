@@ -52,8 +52,8 @@ class Job:
     """[prompts x n] to all prompts."""
     writer: Writer
     """Of the response."""
-    writer_follows: bool
-    """See ``Reading.follows``."""
+    reading: Reading
+    """What the dialect has read."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
@@ -140,7 +140,7 @@ async def _accept(
             completion_id=completion_id,
             answers=answers,
             writer=asked.reading.writer(opened),
-            writer_follows=asked.reading.follows,
+            reading=asked.reading,
         )
         for prompt in prompts:
             _record(service, job, prompt, scope)

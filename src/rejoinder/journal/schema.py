@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -182,7 +182,8 @@ responses = Table(
     metadata,
     _turn_key(),
     Column("own_messages", Integer, nullable=False),  # leading ones that no later request repeats
-    Column("body", LargeBinary, nullable=False),  # JSON, as the client was sent it
+    Column("body", LargeBinary, nullable=False),  # JSON, as the client was sent it, without parts
+    Column("parts", LargeBinary),  # where which contents stand in the body; NULL: nowhere
 )
 
 contents = Table(

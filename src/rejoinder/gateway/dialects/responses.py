@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-import orjson
-
 from rejoinder.chat.messages import BadMessages
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
@@ -45,17 +43,19 @@ class Responses:
         if not isinstance(body.input, str):
             check_count(body.input, most)
         offered = offered_tools(body.tools or ())
+        echo = echoed(body)
         return Reading(
             _request(body, offered),
             without_effect(raw, ResponsesBody, IGNORED) + _more_ignored(body, offered),
-            partial(self._writer, body, echoed(body), offered.spaces),
+            partial(self._writer, body, echo, offered.spaces),
             follows=True,
+            common=(echo["instructions"], echo["tools"]),
         )
 
     def _writer(
         self,
         body: ResponsesBody,
-        echo: Mapping[str, orjson.Fragment],
+        echo: Mapping[str, bytes],
         spaces: Mapping[str, str],
         opened: Opened,
     ) -> ResponseWriter:

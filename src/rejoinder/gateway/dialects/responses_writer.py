@@ -20,20 +20,21 @@ _CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """What this API calls a failure, by its status; the others are ``server_error``."""
 
 
-def echoed(body: ResponsesBody) -> dict[str, orjson.Fragment]:
-    """Return the fields that a response only gives back, written once for all its events.
+def echoed(body: ResponsesBody) -> dict[str, bytes]:
+    """Return the fields that a response only gives back, written once for all its events as JSON.
 
     Raises:
         RecursionError: they are nested too deeply.
     """
     fields: Json = {
+        "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
     }
     # Not by orjson, which knows neither large numbers nor deep nesting.
-    return {name: orjson.Fragment(msgspec.json.encode(value)) for name, value in fields.items()}
+    return {name: msgspec.json.encode(value) for name, value in fields.items()}
 
 
 class ResponseWriter:
@@ -43,14 +44,14 @@ class ResponseWriter:
         self,
         opened: Opened,
         body: ResponsesBody,
-        echo: Mapping[str, orjson.Fragment],
+        echo: Mapping[str, bytes],
         texts: TokenTexts,
         spaces: Mapping[str, str],
     ) -> None:
         """``echo``: what ``echoed`` has made of the body; ``spaces``: see ``Offered``."""
         self._opened = opened
         self._body = body
-        self._echo = echo
+        self._echo = {name: orjson.Fragment(text) for name, text in echo.items()}
         self._texts = texts
         self._fingerprint = ""
         self._number = 0
@@ -131,7 +132,6 @@ class ResponseWriter:
             "completed_at": None,
             "error": None,
             "incomplete_details": None,
-            "instructions": body.instructions,
             "max_tool_calls": None,
             "model": opened.model,
             "output": self._output.items(),
