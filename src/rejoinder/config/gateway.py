@@ -97,6 +97,9 @@ class GatewayConfig(Section):
     workers: int = Field(1, ge=1, le=64)
     require_keys: bool = False
     """Also on loopback; off loopback keys are always required."""
+    metrics_keys: tuple[str, ...] = Field((), max_length=100)
+    """Names of the keys that may read ``/metrics``, which counts all tenants together. None named:
+    every key where there is one tenant, no key where there are several."""
     max_body_bytes: int = Field(8 << 20, ge=1024)
     max_head_bytes: int = Field(64 << 10, ge=4096)
     """Request line and headers of one request; longer ones get 431."""
