@@ -73,6 +73,9 @@ def personas(
         int, typer.Option(min=1, help="Held-out tasks per persona and measurement.")
     ] = 48,
     measure_every: Annotated[int, typer.Option(min=1, help="Updates between measurements.")] = 1,
+    temperature: Annotated[
+        float, typer.Option(min=0.01, max=2.0, help="Of all answers, learning and held out.")
+    ] = 0.6,
     packed: Annotated[
         int,
         typer.Option(
@@ -157,6 +160,7 @@ def personas(
             heldout=heldout,
             measure_every=measure_every,
             people=people,
+            temperature=temperature,
             # A pack answers all that ask in one go, so measuring by parts costs it rounds.
             measure_at_once=heldout if packed else DEFAULT.measure_at_once,
         ),

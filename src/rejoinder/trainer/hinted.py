@@ -52,9 +52,21 @@ class HintRenderer:
     """Renders conversations with a hint, as the gateway rendered them without."""
 
     def __init__(
-        self, renderer: Renderer, context_length: int, token_bytes: Mapping[int, bytes]
+        self,
+        renderer: Renderer,
+        context_length: int,
+        token_bytes: Mapping[int, bytes],
+        times: int = 1,
     ) -> None:
-        """``token_bytes``: the bytes that each id stands for."""
+        """Get ready to render.
+
+        Args:
+            renderer: of the policy's chat template.
+            context_length: most tokens of prompt and answer together.
+            token_bytes: the bytes that each id stands for.
+            times: that a hint stands in a prompt.
+        """
+        self._times = times
         self._renderer = renderer
         self._token_bytes = token_bytes
         self._context_length = context_length
@@ -87,7 +99,7 @@ class HintRenderer:
         sentences = _SENTENCE.findall(hint) or [hint]
         for count in range(len(sentences), 0, -1):
             text = "".join(sentences[:count]).strip()
-            ids = self._ids(sample, with_hint(sample.messages, text))
+            ids = self._ids(sample, with_hint(sample.messages, text, self._times))
             if ids is None:
                 return HintFault.TEMPLATE_REFUSES
             own, begun = sample.prompt_ids[:end], sample.prompt_ids[end:]
@@ -105,14 +117,16 @@ class HintRenderer:
             return None
 
 
-def with_hint(messages: Sequence[Message], hint: str) -> tuple[Message, ...]:
+def with_hint(messages: Sequence[Message], hint: str, times: int = 1) -> tuple[Message, ...]:
     """Return the conversation as it would have been, had the wish been known.
 
     The hint stands at the end of the last message if a user wrote that; else, so that the evidence
     of tools stays before it, in a message of its own. It stands there as the person would have said
-    it: small models answer an instruction that is quoted or announced with words about it.
+    it: small models answer an instruction that is quoted or announced with words about it. They
+    follow it more often where it stands there several ``times``.
     """
+    said = "\n\n".join([hint] * times)
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
-        return (*messages, Message("user", hint))
-    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{hint}"))
+        return (*messages, Message("user", said))
+    return (*messages[:-1], replace(last, content=f"{last.content}\n\n{said}"))

@@ -148,7 +148,8 @@ def _build_hint_renderer(config: Config) -> HintRenderer:
     tokenizer = load_tokenizer(resolve_model(config.model.path))
     longest = min(tokenizer.context_length, config.trainer.max_sample_tokens)
     token_bytes = TokenBytes(tokenizer.tokenizer)
-    return HintRenderer(ChatTemplateRenderer(tokenizer), longest, token_bytes)
+    times = config.trainer.teacher.hint_times
+    return HintRenderer(ChatTemplateRenderer(tokenizer), longest, token_bytes, times)
 
 
 def _give_way(nice: int) -> None:

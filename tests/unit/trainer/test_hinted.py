@@ -87,6 +87,12 @@ def test_a_hint_stands_at_the_end_of_what_the_user_wrote() -> None:
     assert last.content == f"Why is the sky blue?\n\n{HINT}"
 
 
+def test_a_hint_stands_there_as_often_as_is_asked_for() -> None:
+    renderer = HintRenderer(Characters(), 4096, CHARACTERS, times=2)  # type: ignore[arg-type]
+    (prompt,) = renderer.prompts(sample()).prompts
+    assert f"Why is the sky blue?\n\n{HINT}\n\n{HINT}" in text_of(prompt)
+
+
 def test_after_tool_results_it_stands_in_a_message_of_its_own() -> None:
     talk = (*QUESTION, Message("assistant", ""), Message("tool", "scattering"))
     found = with_hint(talk, HINT)

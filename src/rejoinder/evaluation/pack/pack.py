@@ -32,7 +32,7 @@ from rejoinder.models.loading import pick_device
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.trainer.hinted import HintRenderer
 
-POLL_S = 0.1
+POLL_S = 0.03
 """How often runs in a pack look at their learning."""
 _QUIET_S = 3 * POLL_S
 """So long without a new request, everybody waits who is going to."""
@@ -119,7 +119,7 @@ class Pack:
             algorithm=algorithm,
             judge=build_judge(setting) if algorithm.needs_verdicts else None,
             hints=build_hint_judge(setting, config.hints),
-            hinted=self._hinted(longest) if algorithm.needs_hints else None,
+            hinted=self._hinted(longest, config) if algorithm.needs_hints else None,
             renderer=self._renderer,
             tokenizer=self._tokenizer,
             engine=self._frozen,
@@ -127,8 +127,10 @@ class Pack:
             updates=updates,
         )
 
-    def _hinted(self, longest: int) -> HintRenderer:
-        return HintRenderer(self._renderer, longest, TokenBytes(self._tokenizer.tokenizer))
+    def _hinted(self, longest: int, config: Config) -> HintRenderer:
+        token_bytes = TokenBytes(self._tokenizer.tokenizer)
+        times = config.trainer.teacher.hint_times
+        return HintRenderer(self._renderer, longest, token_bytes, times)
 
     async def run(self, works: Sequence[Work[_T]]) -> list[_T | RejoinderError]:
         """Do one work at each seat, and return what each found, or why it found nothing.

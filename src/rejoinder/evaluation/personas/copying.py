@@ -17,7 +17,7 @@ COPIED_RUN = 6
 """Words in a row, as the question has them, that are a copy and no accident."""
 SHORT_RUN = 3
 """Words in a row that count towards the share of copied ones."""
-FEWEST_NEW = 5
+FEWEST_NEW = 4
 """Distinct content words that make an answer of a text which has a long copied run."""
 COPIED_SHARE = 0.5
 """Of an answer's words: beyond that it is the question, somewhat dressed up."""
