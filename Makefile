@@ -31,7 +31,7 @@ fuzz: $(DONE)/fuzz $(DONE)/model ## mutated requests, 100,000 per API, and Schem
 test-long: $(DONE)/dev $(DONE)/model ## the long test suites
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-test-clients: $(DONE)/dev $(DONE)/model $(CLIENTS)/.done ## install other people's clients (2 GB), and test with them
+test-clients: $(DONE)/dev $(DONE)/model $(CLIENTS)/.done ## install other people's clients (3 GB), and test with them
 	$(BIN)/python -m pytest -m clients $(ARGS)
 
 lint: $(DONE)/dev $(DONE)/model ## ruff, formatting and mypy

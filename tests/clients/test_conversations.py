@@ -16,13 +16,21 @@ from rejoinder.types import Message, Sampling
 
 pytestmark = pytest.mark.clients
 
-DRIVERS: dict[str, tuple[Path, str]] = {
-    "openai": (PYTHON / "python", "openai_python.py"),
-    "litellm": (PYTHON / "python", "litellm_client.py"),
-    "langchain": (PYTHON / "python", "langchain_client.py"),
-    "openai-js": (NODE, "openai_js.mjs"),
-}
-"""By name: what runs it, and the script."""
+DRIVERS: dict[str, tuple[Path, str, Json]] = {
+    "openai": (PYTHON / "python", "openai_python.py", {}),
+    "litellm": (PYTHON / "python", "litellm_client.py", {}),
+    "litellm-responses": (PYTHON / "python", "litellm_responses.py", {}),
+    "langchain": (PYTHON / "python", "langchain_client.py", {}),
+    "langchain-responses": (
+        PYTHON / "python", "langchain_client.py", {"use_responses_api": True},
+    ),
+    "agents": (PYTHON / "python", "agents_client.py", {"api": "responses"}),
+    "agents-chat": (PYTHON / "python", "agents_client.py", {"api": "chat"}),
+    "openai-js": (NODE, "openai_js.mjs", {}),
+}  # fmt: skip
+"""By name: what runs it, the script, and its options."""
+TAKES_NO_CUT = {"agents"}
+"""To them a response that was cut by its length is a failure."""
 TOOL = {
     "type": "function",
     "function": {
@@ -60,13 +68,13 @@ def hold(
     **options: object,
 ) -> list[Json]:
     """Let a client talk; returns the answers that it showed."""
-    runs, script = DRIVERS[client]
+    runs, script, own_options = DRIVERS[client]
     task = {
         "url": system.url + path,
         "stream": stream,
         "says": says,
         "results": {"weather": RESULT},
-        "options": options,
+        "options": own_options | options,
     }
     return run_driver([runs, HERE / "drivers" / script], task)
 
@@ -117,6 +125,7 @@ def test_a_conversation_with_a_tool_call_reads_as_sampled_and_is_captured_and_li
         ("litellm", "/s/rivers%201", {}),
         ("langchain", "/s/rivers%201", {}),
         ("openai-js", "/s/rivers%201", {}),
+        ("agents", "", {"extra_headers": {"X-Session-Id": "rivers 1"}}),
     ],
 )
 def test_a_session_is_named_as_the_guides_say(
@@ -136,7 +145,7 @@ def test_a_session_is_named_as_the_guides_say(
 
 @pytest.mark.model
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("client", DRIVERS)
+@pytest.mark.parametrize("client", sorted(DRIVERS.keys() - TAKES_NO_CUT))
 def test_the_real_model_says_through_the_gateway_what_it_says_directly(
     real_model: Callable[[], System], installed: Callable[[Path], Path], client: str, stream: bool
 ) -> None:
@@ -159,17 +168,17 @@ def test_the_real_model_says_through_the_gateway_what_it_says_directly(
     tokenizer = system.tokenizer()
     sampled = {one.turn_id: one for one in system.sampled()}
     for turn, answer in zip(turns, answers, strict=True):
-        ids = asyncio.run(ask_directly(system, sampled[turn.turn_id].prompt_ids))
+        prompt_ids = sampled[turn.turn_id].prompt_ids
+        ids = asyncio.run(ask_directly(system, prompt_ids, len(turn.ids)))
         assert ids == turn.ids
         assert tokenizer.decode(ids) == answer["content"]
 
 
-async def ask_directly(system: System, prompt_ids: list[int]) -> list[int]:
+async def ask_directly(system: System, prompt_ids: list[int], most: int) -> list[int]:
     """Return what the engine samples when nobody stands between."""
     engine = HttpEngine(f"http://127.0.0.1:{system.engine_port}")
-    request = GenerateRequest(
-        "direct", prompt_ids, Sampling(max_tokens=12, temperature=0.0), "default"
-    )
+    sampling = Sampling(max_tokens=most, temperature=0.0)
+    request = GenerateRequest("direct", prompt_ids, sampling, "default")
     try:
         return [id_ async for chunk in engine.generate(request) for id_ in chunk.ids]
     finally:

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK through ``/v1/responses``: three turns with a tool call."""
+"""The OpenAI Agents SDK over responses, its default, and chat completions: with a tool call."""
 
 from __future__ import annotations
 
@@ -33,8 +33,18 @@ async def run(agent: Any, said: Any, *, stream: bool, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("by_id", [False, True], ids=["resent", "by id"])
-async def test_an_agent_talks_calls_a_tool_and_is_linked(tools_gateway, thinker, stream, by_id):
+@pytest.mark.parametrize(
+    ("model", "by_id"),
+    [
+        ("OpenAIResponsesModel", False),
+        ("OpenAIResponsesModel", True),
+        ("OpenAIChatCompletionsModel", False),
+    ],
+    ids=["responses", "responses by id", "chat"],
+)
+async def test_an_agent_talks_calls_a_tool_and_is_linked(
+    tools_gateway, thinker, stream, model, by_id
+):
     agents.set_tracing_disabled(True)
     async with (
         tools_gateway() as g,
@@ -52,7 +62,7 @@ async def test_an_agent_talks_calls_a_tool_and_is_linked(tools_gateway, thinker,
             name="helper",
             instructions="Be brief.",
             tools=[agents.function_tool(weather)],
-            model=agents.OpenAIResponsesModel("default", client),
+            model=getattr(agents, model)("default", client),
         )
         chained = {"auto_previous_response_id": True} if by_id else {}
         first = await run(agent, "Weather in Bern?", stream=stream, **chained)

@@ -194,6 +194,26 @@ async def test_keys_are_needed_where_there_are_some(gateway):
         assert session == {"tenant": "acme", "key_name": "alice"}
 
 
+@pytest.mark.parametrize(
+    ("keys", "named", "seen_by"),
+    [
+        (KEYS, (), []),
+        (KEYS, ("carol",), ["sk-carol"]),
+        ("acme:alice:sk-alice-1,acme:bob:sk-bob-22", (), ["sk-alice-1", "sk-bob-22"]),
+        ("acme:alice:sk-alice-1,acme:bob:sk-bob-22", ("bob",), ["sk-bob-22"]),
+    ],
+)
+async def test_totals_of_several_tenants_are_seen_by_the_keys_that_are_named(
+    gateway, keys, named, seen_by
+):
+    async with gateway(keys=keys, metrics_keys=named) as g:
+        for secret in ("sk-alice-1", "sk-bob-22", "sk-carol"):
+            headers = {"authorization": f"Bearer {secret}"}
+            response = await g.client.get("/metrics", headers=headers)
+            if secret in keys:
+                assert response.status_code == (200 if secret in seen_by else 403)
+
+
 async def test_without_keys_a_callers_own_key_is_ignored(gateway):
     async with gateway() as g:
         response = await g.chat(HELLO, headers={"authorization": "Bearer sk-for-elsewhere"})

@@ -162,6 +162,21 @@ async def test_what_is_kept_is_what_was_sent(gateway):
         assert again.to_dict() == last.response.to_dict()
 
 
+async def test_instructions_and_tools_of_many_responses_are_stored_once(gateway):
+    long = "Speak of rivers é. " * 25
+    described = [{**TOOLS[0], "description": long * 100}]  # this template shows no tools
+    asked = {"instructions": long, "tools": described, "input": "Hi"}
+    async with gateway() as g:
+        answers = [await g.client.post("/v1/responses", json=asked) for _ in range(10)]
+        sent = [answer.content for answer in answers if answer.status_code == 200]
+        assert len(sent) == 10
+        for body in sent:
+            kept = await g.client.get(f"/v1/responses/{orjson.loads(body)['id']}")
+            assert kept.content == body
+        (stored,) = g.rows("SELECT sum(length(body)) AS bytes FROM responses")
+        assert stored["bytes"] < sum(map(len, sent)) / 20
+
+
 async def test_a_deleted_response_can_be_neither_read_nor_gone_on_from(gateway):
     async with gateway() as g, client_of(g) as client:
         made = await client.responses.create(model="default", input="Hi")

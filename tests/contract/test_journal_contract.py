@@ -119,6 +119,19 @@ def test_a_long_history_finds_the_matches_of_every_prefix(story: Story) -> None:
     assert {match.turn_id for match in found} == {turn.turn_id for turn in turns}
 
 
+@pytest.mark.parametrize("session", [None, "s1"])
+def test_side_turns_with_the_same_answer_do_not_hide_a_main_one(
+    story: Story, session: str | None
+) -> None:
+    here = {"external_session": "s1", "session_id": "s-1", "finish": {"answer_chain": b"hi"}}
+    main = story.answer(**here)
+    for _ in range(20):
+        story.answer(**here, turn_type=TurnType.SIDE)
+    found = story.journal.find_chains(SCOPE, [b"hi"], session)
+    assert [match.turn_id for match in found if not match.side] == [main.turn_id]
+    assert any(match.side for match in found)
+
+
 def test_a_named_session_finds_its_own_turn_among_many_alike(story: Story) -> None:
     mine = story.answer(
         external_session="mine", session_id="s-mine", finish={"answer_chain": b"hi"}

@@ -45,6 +45,23 @@ def test_a_kept_response_comes_back_as_it_was_sent(story: Story) -> None:
     assert story.journal.read_response(SCOPE, "resp_1") == BODY
 
 
+def test_what_responses_have_in_common_is_kept_once(story: Story) -> None:
+    tools = b'[{"name":"weather"},' + b'"x",' * 5000 + b"{}]"
+    bodies = {f"resp_{i}": b'{"id":%d,"tools":%b,"text":"\xc3\xa9"}' % (i, tools) for i in range(5)}
+    common = (b"null", b"not in it" * 5000, tools)
+    for name, body in bodies.items():
+        response = KeptResponse(body, 0, common)
+        story.answer(completion_id=name, finish={"response": response})
+    assert {name: story.journal.read_response(SCOPE, name) for name in bodies} == bodies
+    with story.journal.database.connect() as connection:
+        sizes = connection.exec_driver_sql("SELECT sum(length(body)) FROM responses").scalar_one()
+        known = connection.exec_driver_sql(
+            "SELECT count(*) FROM contents WHERE length(data) > 10000"
+        ).scalar_one()
+    assert sizes < 1000
+    assert known == 1
+
+
 def test_an_answer_that_was_not_to_be_kept_is_no_response(story: Story) -> None:
     story.answer(completion_id="resp_1")
     assert story.journal.read_response(SCOPE, "resp_1") is None

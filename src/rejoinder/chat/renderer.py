@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jinja2.exceptions import TemplateError
 
 from rejoinder.chat.messages import for_template
+from rejoinder.chat.plainer import plainer_forms
 from rejoinder.chat.segments import Pieces, SegmentTokenizer
 from rejoinder.chat.template import compile_template
 from rejoinder.errors import ConfigError, InvalidRequest
@@ -107,13 +109,7 @@ class ChatTemplateRenderer:
             raise InvalidRequest(f"chat_template_kwargs cannot set {names}")
         arguments: Json = {**self._special_tokens, **(options or {})}
         try:
-            text = self._template(
-                messages=[for_template(message) for message in messages],
-                tools=list(tools) if tools else None,
-                documents=None,
-                add_generation_prompt=True,
-                **arguments,
-            )
+            text = self._text(messages, list(tools) if tools else None, arguments)
         # The template's text meets what a client sent: its faults are faults of the request.
         except (
             TemplateError,
@@ -125,3 +121,24 @@ class ChatTemplateRenderer:
         ) as error:
             raise InvalidRequest(f"the chat template refuses the messages: {error}") from error
         return TemplatePrompt(text, self._tokenizer.cut(text), self._tokenizer)
+
+    def _text(self, messages: Sequence[Message], tools: list[Json] | None, arguments: Json) -> str:
+        """Fill the template; where it refuses the roles, with the same texts in a plainer form."""
+        try:
+            return self._filled(messages, tools, arguments)
+        except TemplateError:
+            for form in plainer_forms(messages):
+                with suppress(TemplateError):
+                    return self._filled(form, tools, arguments)
+            raise
+
+    def _filled(
+        self, messages: Sequence[Message], tools: list[Json] | None, arguments: Json
+    ) -> str:
+        return self._template(
+            messages=[for_template(message) for message in messages],
+            tools=tools,
+            documents=None,
+            add_generation_prompt=True,
+            **arguments,
+        )

@@ -20,6 +20,7 @@ from rejoinder.config.evaluation import EvaluationConfig
 from rejoinder.config.faults import describe_fault
 from rejoinder.config.gateway import (
     CLAUDE_CODE_SESSIONS,
+    CODEX_SESSION,
     LOOPBACK,
     MAX_OPENING_CHARS,
     OPENCLAW_SESSION,
@@ -65,6 +66,7 @@ from rejoinder.errors import ConfigError
 
 __all__ = [
     "CLAUDE_CODE_SESSIONS",
+    "CODEX_SESSION",
     "LOOPBACK",
     "MAX_OPENING_CHARS",
     "OPENCLAW_SESSION",

@@ -19,7 +19,8 @@ class SessionRule(Section):
 
     Asked in order, when neither header, URL, body nor metadata names a session; the first rule that
     finds an id decides. Texts are searched for literally, so that a request costs no more than its
-    length whatever its writer puts into it. Built in are rules for OpenClaw and for Claude Code.
+    length whatever its writer puts into it. Built in are rules for OpenClaw, Claude Code
+    and Codex.
     """
 
     name: str = Field(pattern=r"^[a-z0-9_-]{1,32}$")
@@ -52,6 +53,8 @@ CLAUDE_CODE_SESSIONS = (
     SessionRule(name="claude-code-old", look_in="metadata.user_id", after=("_session_",)),
 )
 """In the order in which its versions came up with them, the newest first."""
+CODEX_SESSION = SessionRule(name="codex", look_in="header.Thread-Id")
+"""Not its ``Session-Id``, which all its helpers share."""
 
 
 SIDE_OPENINGS = (
@@ -64,6 +67,9 @@ SIDE_OPENINGS = (
     "<conversation>\n[user]:",
     "based on this conversation, generate a short 1-2 word filename slug",
     "pre-compaction memory flush",
+    "critical: respond with text only. do not call any tools.\n\n- do not use read, bash",
+    "you are performing a context checkpoint compaction.",
+    "<session>\n",
     "please generate a four to five word title",
     "please write a 5-10 word title",
     "generate a title for this conversation",
@@ -91,6 +97,9 @@ class GatewayConfig(Section):
     workers: int = Field(1, ge=1, le=64)
     require_keys: bool = False
     """Also on loopback; off loopback keys are always required."""
+    metrics_keys: tuple[str, ...] = Field((), max_length=100)
+    """Names of the keys that may read ``/metrics``, which counts all tenants together. None named:
+    every key where there is one tenant, no key where there are several."""
     max_body_bytes: int = Field(8 << 20, ge=1024)
     max_head_bytes: int = Field(64 << 10, ge=4096)
     """Request line and headers of one request; longer ones get 431."""
@@ -126,7 +135,7 @@ class GatewayConfig(Section):
     """A request whose last user message begins so is a side turn unless it says its type: programs
     ask so for titles, heartbeats and memory. Lower case, and compared without regard to case."""
     session_rules: tuple[SessionRule, ...] = Field(
-        (OPENCLAW_SESSION, *CLAUDE_CODE_SESSIONS), max_length=16
+        (OPENCLAW_SESSION, *CLAUDE_CODE_SESSIONS, CODEX_SESSION), max_length=16
     )
     drain_s: float = Field(30.0, ge=0)
     """How long answers in progress may take after SIGTERM; then they are ended and recorded so."""

@@ -52,8 +52,8 @@ class Job:
     """[prompts x n] to all prompts."""
     writer: Writer
     """Of the response."""
-    writer_follows: bool
-    """See ``Reading.follows``."""
+    reading: Reading
+    """What the dialect has read."""
     call_openers: list[int]
     """Ids that may begin a call where the form of the answer is enforced."""
     started: bool = False
@@ -143,7 +143,7 @@ async def _accept(
             completion_id=completion_id,
             answers=answers,
             writer=asked.reading.writer(opened),
-            writer_follows=asked.reading.follows,
+            reading=asked.reading,
             call_openers=service.family.call_openers() if request.tools else [],
         )
         for prompt in prompts:

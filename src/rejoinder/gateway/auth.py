@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -81,6 +81,12 @@ class KeyRing:
             raise ApiError(401, "invalid_api_key", "this API key is not known here")
         return found
 
+    def sees_totals(self, caller: Caller, named: Collection[str]) -> bool:
+        """Whether a caller may see what all tenants do together; ``named``: keys that may."""
+        if named:
+            return caller.key in named
+        return len({key.caller.tenant for key in self._keys}) <= 1
+
 
 def _check_origin(origin: bytes | None) -> None:
     if origin is None:
@@ -128,7 +134,7 @@ def load_keys(config: GatewayConfig) -> KeyRing:
 
     Raises:
         ConfigError: a malformed entry, no keys where the host or ``require_keys`` needs them, or
-            limits of a key that there is not.
+            a setting that names a key that there is not.
     """
     keys = parse_keys(os.environ.get(KEYS_VARIABLE, ""))
     if not keys and config.host not in LOOPBACK:
@@ -140,10 +146,15 @@ def load_keys(config: GatewayConfig) -> KeyRing:
         raise ConfigError(
             f"gateway.require_keys is true and there are none: set {KEYS_VARIABLE}=tenant:name:key"
         )
-    unknown = [limits.key for limits in config.key_limits if limits.key not in keys.names]
+    _check_names(keys, "key_limits", [limits.key for limits in config.key_limits])
+    _check_names(keys, "metrics_keys", config.metrics_keys)
+    return keys
+
+
+def _check_names(keys: KeyRing, setting: str, named: Iterable[str]) -> None:
+    unknown = [name for name in named if name not in keys.names]
     if unknown:
         raise ConfigError(
-            f"gateway.key_limits: no key is named {unknown[0]!r}; {KEYS_VARIABLE} names "
+            f"gateway.{setting}: no key is named {unknown[0]!r}; {KEYS_VARIABLE} names "
             f"{', '.join(keys.names) if keys else f'none, so that the one caller is {LOCAL_KEY!r}'}"
         )
-    return keys

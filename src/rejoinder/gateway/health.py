@@ -6,6 +6,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from rejoinder.gateway import metrics
+from rejoinder.gateway.auth import Caller
+from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.service import Service
 from rejoinder.types import Json
 
@@ -14,8 +16,8 @@ def health_routes(service: Service) -> APIRouter:
     """Return ``/v1/models``, ``/healthz``, ``/readyz`` and ``/metrics``."""
     router = APIRouter()
 
-    def check_key(request: Request) -> None:
-        service.keys.caller(dict(request.scope["headers"]))
+    def check_key(request: Request) -> Caller:
+        return service.keys.caller(dict(request.scope["headers"]))
 
     @router.get("/v1/models", tags=["models"])
     async def list_models(request: Request) -> Json:
@@ -50,7 +52,10 @@ def health_routes(service: Service) -> APIRouter:
     @router.get("/metrics", tags=["operation"])
     async def metrics_text(request: Request) -> Response:
         """Prometheus metrics of all workers."""
-        check_key(request)
+        caller = check_key(request)
+        if not service.keys.sees_totals(caller, service.config.gateway.metrics_keys):
+            text = "metrics count all tenants together: gateway.metrics_keys names who may see them"
+            raise ApiError(403, "metrics_not_allowed", text)
         return Response(service.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
     return router

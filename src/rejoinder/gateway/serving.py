@@ -214,7 +214,7 @@ class _Reply:
             version = burst[0][1].version
             for choice, chunk in burst:
                 piece = self._take(choice, chunk)
-                if job.writer_follows:
+                if job.reading.follows:
                     job.writer.piece(choice, piece)
         if job.answers[0].versions:
             version = job.answers[0].versions[0].version
@@ -237,7 +237,7 @@ class _Reply:
         kept = None
         if job.request.keep:
             body = job.writer.whole(fingerprint, recorded=True)
-            kept = KeptResponse(body, job.request.own_messages)
+            kept = KeptResponse(body, job.request.own_messages, job.reading.common)
         finished = [
             answer.finished(prompt.history, kept)
             for prompt in job.prompts

@@ -47,12 +47,31 @@ def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
         raise _refused(
-            "tool_choice must be 'auto', 'none', 'required', or "
+            "tool_choice must be 'auto', 'none', 'required', allowed_tools, or "
             '{"type": "function", "function": {"name": ...}}'
         )
     if name not in names or not _NAME.fullmatch(name):
         raise _refused(f"tool_choice names {name!r}, which is no function of tools")
     return WantedCall(name)
+
+
+def allowed_tools(choice: object, tools: Sequence[Json]) -> tuple[Sequence[Json], object]:
+    """Return the tools that a chat completion's ``tool_choice`` leaves, and its mode among them.
+
+    Raises:
+        ApiError: 400, ``allowed_tools`` of another form.
+    """
+    if choice == "none":
+        return (), choice
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return tools, choice
+    allowed = choice.get("allowed_tools")
+    listed = allowed.get("tools") if isinstance(allowed, dict) else None
+    mode = allowed.get("mode") if isinstance(allowed, dict) else None
+    if not isinstance(listed, list) or mode not in ("auto", "required"):
+        raise _refused("allowed_tools has a mode, 'auto' or 'required', and a list of tools")
+    names = {tool_name(tool) for tool in listed if isinstance(tool, dict)}
+    return [tool for tool in tools if tool_name(tool) in names], mode
 
 
 def without_calls(family: str) -> ApiError:

@@ -86,6 +86,8 @@ class KeptResponse:
     own_messages: int
     """Leading messages of the request that were its own instructions: a later request that goes
     on from this one brings others."""
+    common: Sequence[bytes] = ()
+    """Parts of the body that others of this client are likely to have, too: they are kept once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from rejoinder.journal.columns import (
 )
 from rejoinder.journal.feedback import apply_feedback
 from rejoinder.journal.memory import Remembered, TurnMemory
+from rejoinder.journal.pieces import cut
 from rejoinder.types import Fate, Message, TurnState, TurnType, new_id
 
 Row = dict[str, Any]
@@ -225,7 +226,8 @@ class TurnGroup:
             }
         )
         if turn.response is not None:
-            kept = {"own_messages": turn.response.own_messages, "body": turn.response.body}
+            body, parts = cut(turn.response.body, turn.response.common, store)
+            kept = {"own_messages": turn.response.own_messages, "body": body, "parts": parts}
             self._responses.append({"turn_id": turn.turn_id, **kept})
         numbers = [run.version for run in turn.versions]
         result: Row = {

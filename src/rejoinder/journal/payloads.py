@@ -56,7 +56,7 @@ def read_request(connection: Connection, turn_id: str) -> Request:
     """Return a turn's exact prompt ids, and what they were rendered from."""
     rows = _chain(connection, turn_id)
     last = rows[-1]
-    system = () if last.system is None else decode_messages(last.system, _fetcher(connection))
+    system = () if last.system is None else decode_messages(last.system, content_of(connection))
     return Request(
         prompt_ids=decode_ids(_join_ids(connection, rows)),
         messages=system + _join_messages(connection, rows),
@@ -69,7 +69,7 @@ def read_conversation(connection: Connection, turn_id: str) -> tuple[Message, ..
     """Return the messages of a turn's request, oldest first."""
     rows = _chain(connection, turn_id)
     system = rows[-1].system
-    leading = () if system is None else decode_messages(system, _fetcher(connection))
+    leading = () if system is None else decode_messages(system, content_of(connection))
     return leading + _join_messages(connection, rows)
 
 
@@ -89,7 +89,7 @@ def read_turn_ids(connection: Connection, turn_id: str) -> tuple[list[int], list
 
 def read_messages(connection: Connection, data: bytes) -> tuple[Message, ...]:
     """Decode messages of a column, fetching long contents."""
-    return decode_messages(data, _fetcher(connection))
+    return decode_messages(data, content_of(connection))
 
 
 def _chain(connection: Connection, turn_id: str) -> list[_Row]:
@@ -119,7 +119,7 @@ def _join_ids(connection: Connection, rows: list[_Row]) -> bytes:
 
 
 def _join_messages(connection: Connection, rows: list[_Row]) -> tuple[Message, ...]:
-    fetch = _fetcher(connection)
+    fetch = content_of(connection)
     messages: tuple[Message, ...] = ()
     history = messages
     for row in rows:
@@ -139,5 +139,6 @@ def _content(connection: Connection, digest: bytes) -> bytes:
     return bytes(found[0][0])
 
 
-def _fetcher(connection: Connection) -> Fetch:
+def content_of(connection: Connection) -> Fetch:
+    """Return what fetches contents by their digest."""
     return lambda digest: _content(connection, digest)

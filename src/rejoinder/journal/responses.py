@@ -1,7 +1,8 @@
 """Responses that clients may ask for again, or go on from, by their id.
 
 A response is a turn whose client asked that it be kept. Its conversation is the turn's own; only
-the object that the client was sent is stored beside it. It lives as long as its turn.
+the object that the client was sent is stored beside it, without what many have in common. It
+lives as long as its turn.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from rejoinder.journal.base import EarlierResponse
-from rejoinder.journal.payloads import read_conversation, read_messages
+from rejoinder.journal.payloads import content_of, read_conversation, read_messages
+from rejoinder.journal.pieces import put_together
 from rejoinder.journal.schema import answers, responses, sessions, turns
 from rejoinder.types import Scope
 
 
 def read_response(connection: Connection, scope: Scope, response_id: str) -> bytes | None:
     """Return the object of a kept response of the scope's tenant and key."""
-    body: bytes | None = connection.scalar(
-        sa.select(responses.c.body).where(responses.c.turn_id.in_(_owned(scope, response_id)))
-    )
-    return body
+    found = connection.execute(
+        sa.select(responses.c.body, responses.c.parts).where(
+            responses.c.turn_id.in_(_owned(scope, response_id))
+        )
+    ).first()
+    return found and put_together(found.body, found.parts, content_of(connection))
 
 
 def read_earlier(connection: Connection, scope: Scope, response_id: str) -> EarlierResponse | None:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0006"
+REVISION = "0008"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -124,6 +124,7 @@ Index(
     "ix_turns_answer_chain",
     turns.c.scope,
     turns.c.answer_chain,
+    turns.c.turn_type,
     turns.c.created_at,
     **_where(turns.c.answer_chain.is_not(None)),
 )
@@ -181,7 +182,8 @@ responses = Table(
     metadata,
     _turn_key(),
     Column("own_messages", Integer, nullable=False),  # leading ones that no later request repeats
-    Column("body", LargeBinary, nullable=False),  # JSON, as the client was sent it
+    Column("body", LargeBinary, nullable=False),  # JSON, as the client was sent it, without parts
+    Column("parts", LargeBinary),  # where which contents stand in the body; NULL: nowhere
 )
 
 contents = Table(

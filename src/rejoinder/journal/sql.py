@@ -119,7 +119,7 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
     def find_chains(
         self, scope: Scope, chains: Sequence[bytes], external_session: str | None = None
     ) -> list[ChainMatch]:
-        """See ``TurnJournal``; at most the eight newest matches of each chain."""
+        """See ``TurnJournal``; at most the eight newest of each chain and turn type."""
         return turns.find_chains(self.database.reader(), scope, chains, external_session)
 
     def find_same_request(

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from rejoinder.journal import schema
 from rejoinder.journal.database import Statement
+from rejoinder.types import TurnType
 
 JUDGEABLE = """(
     t.superseded_by IS NULL AND t.decisive = 0
@@ -172,27 +173,26 @@ JUDGE_EARLY = sa.text("""
 
 # --- linking ---------------------------------------------------------------------------------
 
-FIND_CHAIN = Statement(
-    sa.text("""
-    SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
-           t.trace, t.turn_type = 'side'
-    FROM turns t JOIN sessions s ON s.session_id = t.session_id
-    WHERE t.scope = :scope AND t.answer_chain = :chain
-    ORDER BY t.created_at DESC LIMIT :most
-    """)
-)
 
-FIND_CHAIN_IN_SESSION = Statement(
-    sa.text("""
+def _find_chain(within: str = "") -> Statement:
+    """Find the newest turns of each type, so that none of one type hides those of the other."""
+    newest = [
+        f"""SELECT * FROM (
     SELECT t.turn_id, t.session_id, s.external, t.answer_chain, t.superseded_by IS NOT NULL,
            t.trace, t.turn_type = 'side'
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
-    WHERE t.scope = :scope AND t.answer_chain = :chain AND t.session_id IN (
+    WHERE t.scope = :scope AND t.answer_chain = :chain AND t.turn_type = '{type_}' {within}
+    ORDER BY t.created_at DESC LIMIT :most)"""  # noqa: S608 - made of this file's own texts
+        for type_ in TurnType
+    ]
+    return Statement(sa.text(" UNION ALL ".join(newest)))
+
+
+FIND_CHAIN = _find_chain()
+
+FIND_CHAIN_IN_SESSION = _find_chain("""AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
-        UNION SELECT :external)
-    ORDER BY t.created_at DESC LIMIT :most
-    """)
-)
+        UNION SELECT :external)""")
 
 FIND_REQUEST = Statement(
     sa.text("""

@@ -26,7 +26,8 @@ from rejoinder.journal.schema import answers, samples, sessions, turns
 from rejoinder.types import ChainMatch, Fate, Message, SameRequest, Scope, TurnState
 
 MOST_MATCHES = 8
-"""Newest matches returned per hash: two are ambiguous already, and openings repeat endlessly."""
+"""Newest matches of each turn type returned per hash: two are ambiguous already, and openings
+repeat endlessly."""
 MOST_CHAINS = 256
 """Newest answers of a history that are looked up; only the last one can be the parent."""
 MOST_REPEATS = 64
@@ -38,7 +39,7 @@ CLOSE_AT_ONCE = 100
 def find_chains(
     connection: Connection, scope: Scope, chains: Sequence[bytes], external_session: str | None
 ) -> list[ChainMatch]:
-    """Look up answer chains of the scope, newest matches first within each chain."""
+    """Look up answer chains of the scope; of each, main turns first, newest first."""
     values: dict[str, object] = {
         "scope": scope_digest(scope.tenant, scope.key, scope.user),
         "most": MOST_MATCHES,

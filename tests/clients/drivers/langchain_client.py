@@ -26,7 +26,7 @@ def ask(task: Json, messages: list) -> tuple[AIMessage, Json]:
         {"id": call["id"], "name": call["name"], "arguments": json.dumps(call["args"])}
         for call in message.tool_calls
     ]
-    return message, {"content": message.content, "calls": calls}
+    return message, {"content": message.text, "calls": calls}
 
 
 def result(call: Json, text: str) -> ToolMessage:

@@ -44,3 +44,22 @@ def shown(message: Any) -> Json:
         for call in message.tool_calls or []
     ]
     return {"content": message.content or "", "calls": calls}
+
+
+def responses_tool(tool: Json) -> Json:
+    return {"type": "function", **tool["function"]}
+
+
+def responses_result(call: Json, text: str) -> Json:
+    return {"type": "function_call_output", "call_id": call["id"], "output": text}
+
+
+def responses_shown(output: list[Json]) -> Json:
+    """Return the items of a response as a client shows them."""
+    parts = [part for item in output if item["type"] == "message" for part in item["content"]]
+    calls = [
+        {"id": item["call_id"], "name": item["name"], "arguments": item["arguments"]}
+        for item in output
+        if item["type"] == "function_call"
+    ]
+    return {"content": "".join(part["text"] for part in parts), "calls": calls}

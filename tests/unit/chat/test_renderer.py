@@ -66,6 +66,40 @@ def test_template_arguments_cannot_replace_the_conversation(tiny_tokenizer, name
         ChatTemplateRenderer(tiny_tokenizer).render(HELLO, None, {name: []})
 
 
+STRICT = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('system must come first') }}{% endif %}"
+    "{{ m.role }}: {{ m.content }};{% endfor %}"
+)
+ALTERNATING = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{{ m.role }}: {{ m.content }};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (STRICT, "system: a\n\nb;user: c\n\nd;assistant: e;user: f;"),
+        (ALTERNATING, "user: a\n\nb\n\nc\n\nd;assistant: e;user: f;"),
+    ],
+)
+def test_a_template_that_is_strict_about_roles_gets_the_same_texts(tiny_tokenizer, template, text):
+    """Claude Code and Codex send system messages that such templates refuse."""
+    roles = ("system", "system", "user", "system", "assistant", "user")
+    messages = [Message(role, words) for role, words in zip(roles, "abcdef", strict=True)]
+    renderer = ChatTemplateRenderer(replace(tiny_tokenizer, chat_template=template))
+    assert renderer.render(messages).text == text
+
+
+def test_a_template_that_refuses_every_form_says_why_it_refused_the_first(tiny_tokenizer):
+    strict = STRICT + "{% if messages[-1].role != 'tool' %}{{ raise_exception('last') }}{% endif %}"
+    renderer = ChatTemplateRenderer(replace(tiny_tokenizer, chat_template=strict))
+    with pytest.raises(InvalidRequest, match="system must come first"):
+        renderer.render([Message("user", "a"), Message("system", "b")])
+
+
 def test_a_template_that_refuses_a_conversation_is_a_fault_of_the_request(tiny_tokenizer):
     strict = replace(tiny_tokenizer, chat_template="{{ raise_exception('roles must alternate') }}")
     with pytest.raises(InvalidRequest, match="roles must alternate"):

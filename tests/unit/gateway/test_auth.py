@@ -127,3 +127,5 @@ def test_limits_of_a_key_that_there_is_not_are_refused_at_the_start(monkeypatch)
     with pytest.raises(ConfigError, match="'local'"):
         load_keys(config)
     load_keys(GatewayConfig(key_limits=(KeyLimits(key="local"),)))
+    with pytest.raises(ConfigError, match=r"metrics_keys: no key is named 'ana'"):
+        load_keys(GatewayConfig(metrics_keys=("ana",)))

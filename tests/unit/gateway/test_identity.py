@@ -159,6 +159,25 @@ def test_only_a_well_formed_traceparent_is_a_hint(sent, trace):
             TurnType.SIDE,
         ),
         ((Message("user", "<conversation>\n[User]: Hi\n</conversation>"),), TurnType.SIDE),
+        (
+            (
+                Message(
+                    "user",
+                    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n"
+                    "- Do NOT use Read, Bash, Grep, Glob, Edit, Write, or ANY other tool.",
+                ),
+            ),
+            TurnType.SIDE,
+        ),
+        (
+            (
+                Message(
+                    "user",
+                    "You are performing a CONTEXT CHECKPOINT COMPACTION. Create",
+                ),
+            ),
+            TurnType.SIDE,
+        ),
         ((Message("user", "An async command you ran earlier has completed."),), TurnType.SIDE),
         ((Message("user", "An async command in Python?"),), TurnType.MAIN),
         ((Message("user", "Read HEARTBEAT.md"), Message("user", "Hello")), TurnType.MAIN),
@@ -169,6 +188,8 @@ def test_only_a_well_formed_traceparent_is_a_hint(sent, trace):
         "heartbeat",
         "its tool loop",
         "summary",
+        "summary of Claude Code",
+        "summary of Codex",
         "ended command",
         "a question about commands",
         "a person after it",

@@ -73,6 +73,8 @@ class Reading:
     """Makes the writer of this request's response."""
     follows: bool = False
     """The writer gets the pieces of a response that is not streamed, too: it needs their order."""
+    common: Sequence[bytes] = ()
+    """See ``KeptResponse.common``."""
 
 
 class Form(Protocol):

@@ -19,7 +19,7 @@ from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.token_texts import TokenTexts
-from rejoinder.gateway.tool_choice import wanted_call
+from rejoinder.gateway.tool_choice import allowed_tools, wanted_call
 
 
 class ChatCompletions:
@@ -81,13 +81,14 @@ def _request(body: ChatBody) -> TurnRequest:
         messages = normalise(body.messages)
     except BadMessages as error:
         raise from_messages(error) from error
+    tools, choice = allowed_tools(body.tool_choice, body.tools or ())
     return TurnRequest(
         messages=messages,
         model=body.model,
         stream=bool(body.stream),
         choices=body.n or 1,
-        tools=() if body.tool_choice == "none" else body.tools or (),
-        wanted_call=wanted_call(body.tool_choice, body.tools or ()),
+        tools=tools,
+        wanted_call=wanted_call(choice, tools),
         answer_format=_format(body.response_format),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_completion_tokens or body.max_tokens,

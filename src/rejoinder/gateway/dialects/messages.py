@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,14 +17,12 @@ from rejoinder.gateway.dialects.messages_body import (
     CountBody,
     MessagesBody,
     Thinking,
-    Tool,
-    ToolChoice,
 )
+from rejoinder.gateway.dialects.messages_tools import asked_call, shown_tools
 from rejoinder.gateway.dialects.messages_writer import MessagesWriter, error_body
 from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import MAX_USER_CHARS, TurnRequest
-from rejoinder.gateway.tool_choice import WantedCall, wanted_call
 from rejoinder.types import Json
 
 _SESSION_MARK = "_session_"
@@ -113,36 +110,14 @@ def _prompt(body: CountBody, most: int) -> TurnRequest:
         messages = read_messages(body.system, body.messages)
     except BadMessages as error:
         raise from_messages(error) from error
-    tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.tools or ()))
-    hidden = body.tool_choice is not None and body.tool_choice.type == "none"
+    tools = shown_tools(body)
     return TurnRequest(
         messages=messages,
         model=body.model,
-        tools=() if hidden else tools,
-        wanted_call=_asked_call(body.tool_choice, tools),
+        tools=tools,
+        wanted_call=asked_call(body.tool_choice, tools),
         template_options=_options(body.thinking),
     )
-
-
-def _asked_call(choice: ToolChoice | None, tools: Sequence[Json]) -> WantedCall | None:
-    if choice is not None and choice.type == "tool":
-        return wanted_call({"function": {"name": choice.name}}, tools)
-    return wanted_call(None if choice is None else choice.type, tools)
-
-
-def _tool(tool: Tool, param: str) -> Json:
-    if tool.input_schema is None:
-        kind = "custom" if tool.type is None else tool.type
-        raise ApiError(
-            400,
-            "unsupported_parameter",
-            f"a tool of type {kind!r} without an input_schema is not served: define what it takes",
-            param,
-        )
-    function: Json = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    return {"type": "function", "function": function | {"parameters": tool.input_schema}}
 
 
 def _options(thinking: Thinking | None) -> Json | None:

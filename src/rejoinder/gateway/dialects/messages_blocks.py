@@ -20,6 +20,8 @@ INVALID_JSON = "INVALID_JSON"
 """Key under which arguments that are no JSON object stand as text, as Anthropic advises."""
 ERROR_MARK = "Error: "
 """Before the text of a failed tool's result, which has no other place in the normal form."""
+LOADED = "Tool loaded: {}\n"
+"""What the model reads where a tool's result refers to a tool that its prompt now names."""
 _TEXT_ONLY = frozenset({"image", "document", "search_result"})
 
 
@@ -96,15 +98,18 @@ def _unserved(kind: str, place: str) -> BadMessages:
     return BadMessages(f"content blocks of type {kind!r} are not served: {why}", place)
 
 
-def _text(content: object, param: str) -> str:
-    """Return the text of content that may hold nothing else."""
+def _text(content: object, param: str, *, references: bool = False) -> str:
+    """Return the text of content that may hold nothing else but ``references`` to tools."""
     if isinstance(content, str):
         return content
     texts = []
     for block, kind, place in _blocks(content, param):
-        if kind != "text":
+        if kind == "text":
+            texts.append(_string(block, "text", place))
+        elif kind == "tool_reference" and references:
+            texts.append(LOADED.format(_string(block, "tool_name", place)))
+        else:
             raise _unserved(kind, place)
-        texts.append(_string(block, "text", place))
     return "".join(texts)
 
 
@@ -129,7 +134,7 @@ def _said(blocks: _Blocks) -> list[Message]:
 
 def _result(block: Mapping[str, object], place: str) -> Message:
     content = block.get("content")
-    text = "" if content is None else _text(content, f"{place}.content")
+    text = "" if content is None else _text(content, f"{place}.content", references=True)
     if block.get("is_error") is True and not text.lower().startswith("error"):
         text = ERROR_MARK + text
     return Message("tool", text, tool_call_id=_string(block, "tool_use_id", place))

@@ -45,6 +45,8 @@ class Tool(Struct):
     """Missing in tools of Anthropic's own, which are not served."""
     description: str | None = None
     type: str | None = None
+    defer_loading: bool | None = None
+    """Leave it out of the prompt until a tool's result refers to it."""
 
 
 class CountBody(Struct, kw_only=True):

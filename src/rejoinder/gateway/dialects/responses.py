@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-import orjson
-
 from rejoinder.chat.messages import BadMessages
 from rejoinder.gateway.answer_format import (
     AnswerFormat,
@@ -16,7 +14,13 @@ from rejoinder.gateway.answer_format import (
 )
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
-from rejoinder.gateway.dialects.responses_input import asked_call, read_input, shown_tools
+from rejoinder.gateway.dialects.responses_input import read_input
+from rejoinder.gateway.dialects.responses_tools import (
+    Offered,
+    asked_call,
+    offered_tools,
+    shown_tools,
+)
 from rejoinder.gateway.dialects.responses_writer import ResponseWriter, echoed
 from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
@@ -43,17 +47,24 @@ class Responses:
         body = convert(raw, ResponsesBody)
         if not isinstance(body.input, str):
             check_count(body.input, most)
+        offered = offered_tools(body.tools or ())
+        echo = echoed(body)
         return Reading(
-            _request(body),
-            without_effect(raw, ResponsesBody, IGNORED) + _more_included(body),
-            partial(self._writer, body, echoed(body)),
+            _request(body, offered),
+            without_effect(raw, ResponsesBody, IGNORED) + _more_ignored(body, offered),
+            partial(self._writer, body, echo, offered.spaces),
             follows=True,
+            common=(echo["instructions"], echo["tools"]),
         )
 
     def _writer(
-        self, body: ResponsesBody, echo: Mapping[str, orjson.Fragment], opened: Opened
+        self,
+        body: ResponsesBody,
+        echo: Mapping[str, bytes],
+        spaces: Mapping[str, str],
+        opened: Opened,
     ) -> ResponseWriter:
-        return ResponseWriter(opened, body, echo, self._texts)
+        return ResponseWriter(opened, body, echo, self._texts, spaces)
 
     def refusal(self, error: ApiError) -> tuple[int, bytes]:
         """See ``Dialect.refusal``."""
@@ -78,18 +89,19 @@ def _format(body: ResponsesBody) -> AnswerFormat | None:
     return json_schema(asked.schema, param, strict=bool(asked.strict))
 
 
-def _more_included(body: ResponsesBody) -> list[str]:
-    return ["include"] if set(body.include or ()) - {LOGPROBS} else []
+def _more_ignored(body: ResponsesBody, offered: Offered) -> list[str]:
+    included = ["include"] if set(body.include or ()) - {LOGPROBS} else []
+    return [*included, "tools"] if offered.left_out else included
 
 
-def _request(body: ResponsesBody) -> TurnRequest:
+def _request(body: ResponsesBody, offered: Offered) -> TurnRequest:
     try:
         messages = read_input(body.input)
     except BadMessages as error:
         raise from_messages(error) from error
     wants_logprobs = body.top_logprobs or LOGPROBS in (body.include or ())
     own = (Message("system", body.instructions),) if body.instructions else ()
-    tools = shown_tools(body.tools or (), body.tool_choice)
+    tools = shown_tools(offered, body.tool_choice)
     return TurnRequest(
         messages=own + messages,
         continues=body.previous_response_id,

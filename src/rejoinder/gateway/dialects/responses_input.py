@@ -1,4 +1,4 @@
-"""Input items and tools of a response request, made messages and tools of the one internal form.
+"""Input items of a response request, made messages of the one internal form.
 
 This API writes one answer as several items: thoughts, text, each call. They become one message
 again, so that a history is recognised whichever dialect its answers were given in.
@@ -7,12 +7,11 @@ again, so that a history is recognised whichever dialect its answers were given 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rejoinder.chat.messages import BadMessages, flatten, read_call
-from rejoinder.gateway.errors import ApiError
-from rejoinder.gateway.tool_choice import WantedCall, wanted_call
-from rejoinder.types import Json, Message, ToolCall
+from rejoinder.gateway.dialects.responses_tools import joined_name
+from rejoinder.types import Message, ToolCall
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
@@ -74,8 +73,7 @@ class _Conversation:
             case "reasoning":
                 self._open().thoughts.append(_thoughts(item, param))
             case "function_call":
-                call = {"id": item.get("call_id"), "function": item}
-                self._open().calls.append(read_call(call, param))
+                self._open().calls.append(_call(item, param))
             case "function_call_output":
                 self._result(item, param)
             case "item_reference":
@@ -124,68 +122,18 @@ class _Conversation:
             self._answer = None
 
 
+def _call(item: Mapping[str, object], param: str) -> ToolCall:
+    call = read_call({"id": item.get("call_id"), "function": item}, param)
+    space = item.get("namespace")
+    if space is None:
+        return call
+    if not isinstance(space, str):
+        raise BadMessages("namespace must be a string", f"{param}.namespace")
+    return replace(call, name=joined_name(space, call.name))
+
+
 def _thoughts(item: Mapping[str, object], param: str) -> str:
     """Return the text of a reasoning item; a summary stands in where the text was not kept."""
     if item.get("content"):
         return flatten(item["content"], f"{param}.content", _THOUGHTS)
     return flatten(item.get("summary"), f"{param}.summary", _THOUGHTS)
-
-
-def shown_tools(tools: Sequence[Json], choice: str | Json | None) -> list[Json]:
-    """Return the tools that the prompt names, in the form of chat completions.
-
-    Raises:
-        ApiError: 400, a tool that is no function, or a choice that is none of the API's.
-    """
-    functions = [_function(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
-    if choice == "none":
-        return []
-    if choice is None or choice in ("auto", "required"):
-        return functions
-    kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind == "function":
-        return functions
-    if kind == "allowed_tools" and isinstance(choice, dict):
-        listed = choice.get("tools")
-        allowed = (
-            [tool.get("name") for tool in listed or () if isinstance(tool, dict)]
-            if isinstance(listed, list)
-            else []
-        )
-        return [tool for tool in functions if tool["function"]["name"] in allowed]
-    raise ApiError(
-        400,
-        "invalid_value",
-        "tool_choice is 'none', 'auto', 'required', or of type 'function' or 'allowed_tools'",
-        "tool_choice",
-    )
-
-
-def asked_call(shown: Sequence[Json], choice: str | Json | None) -> WantedCall | None:
-    """Return the call that an answer has to begin with; ``shown`` are the tools of the prompt.
-
-    Raises:
-        ApiError: 400, the choice names none of the tools, or there are none.
-    """
-    if not isinstance(choice, dict):
-        return wanted_call(choice, shown)
-    if choice.get("type") == "function":
-        return wanted_call({"function": {"name": choice.get("name")}}, shown)
-    return wanted_call(choice.get("mode") if choice.get("mode") == "required" else None, shown)
-
-
-def _function(tool: Json, param: str) -> Json:
-    kind = tool.get("type")
-    if kind != "function":
-        raise ApiError(
-            400,
-            "unsupported_parameter",
-            f"tools of type {kind!r} are not served: no tool runs here. Offer functions, and run "
-            "them yourself",
-            f"{param}.type",
-        )
-    if not isinstance(tool.get("name"), str):
-        raise ApiError(400, "invalid_value", "a function needs a name", f"{param}.name")
-    kept = ("name", "description", "parameters", "strict")
-    function = {key: value for key, value in tool.items() if key in kept and value is not None}
-    return {"type": "function", "function": function}

@@ -6,7 +6,7 @@ An answer is one or more items in the order in which the model wrote them: thoug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -20,6 +20,7 @@ from rejoinder.chat.families.events import (
     ReasoningDelta,
 )
 from rejoinder.gateway.capture import Piece
+from rejoinder.gateway.dialects.responses_tools import joined_name
 from rejoinder.types import Json, new_id
 
 Kind: TypeAlias = Literal["message", "reasoning", "function_call"]
@@ -36,6 +37,8 @@ class _Item:
     kind: Kind
     index: int
     call: CallBegun | None = None
+    space: str | None = None
+    """The namespace of the function that is called."""
     id: str = ""
     status: str = "in_progress"
     texts: list[str] = field(default_factory=list)
@@ -64,8 +67,8 @@ class _Item:
         """Return the item as it stands."""
         made: Json = {"id": self.id, "type": self.kind, "status": self.status}
         if self.call is not None:
-            called = {"call_id": self.call.id, "name": self.call.name}
-            return {**made, **called, "arguments": self.text}
+            made |= {"call_id": self.call.id, "name": self.call.name, "arguments": self.text}
+            return made if self.space is None else made | _in_space(self.space, self.call.name)
         made["content"] = [self.part()] if self.texts or self.status != "in_progress" else []
         if self.kind == "message":
             return {**made, "role": "assistant"}
@@ -75,7 +78,9 @@ class _Item:
 class Output:
     """All items of one response."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, spaces: Mapping[str, str]) -> None:
+        """``spaces``: see ``Offered``."""
+        self._spaces = spaces
         self.reasoning_tokens = 0
         """Tokens that gave thoughts; an engine that sends several at once makes this a guess."""
         self._tell = tell
@@ -125,7 +130,8 @@ class Output:
 
     def _begin(self, kind: Kind, call: CallBegun | None = None) -> _Item:
         self._end("completed")
-        item = _Item(kind, len(self._items), call)
+        space = None if call is None else self._spaces.get(call.name)
+        item = _Item(kind, len(self._items), call, space)
         self._items.append(item)
         self._open = item
         self._tell("response.output_item.added", {"output_index": item.index, "item": item.json()})
@@ -169,6 +175,10 @@ class Output:
             self._tell(f"response.{name}.done", told)
             self._tell("response.content_part.done", _place(item) | {"part": item.part()})
         self._tell("response.output_item.done", {"output_index": item.index, "item": item.json()})
+
+
+def _in_space(space: str, name: str) -> Json:
+    return {"namespace": space, "name": name.removeprefix(joined_name(space, ""))}
 
 
 def _is_json(text: str) -> bool:

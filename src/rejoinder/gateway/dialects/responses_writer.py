@@ -20,13 +20,14 @@ _CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """What this API calls a failure, by its status; the others are ``server_error``."""
 
 
-def echoed(body: ResponsesBody) -> dict[str, orjson.Fragment]:
-    """Return the fields that a response only gives back, written once for all its events.
+def echoed(body: ResponsesBody) -> dict[str, bytes]:
+    """Return the fields that a response only gives back, written once for all its events as JSON.
 
     Raises:
         RecursionError: they are nested too deeply.
     """
     fields: Json = {
+        "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "text": {"format": (body.text and body.text.format) or ResponseTextFormat("text")},
@@ -34,7 +35,7 @@ def echoed(body: ResponsesBody) -> dict[str, orjson.Fragment]:
         "tools": body.tools or [],
     }
     # Not by orjson, which knows neither large numbers nor deep nesting.
-    return {name: orjson.Fragment(msgspec.json.encode(value)) for name, value in fields.items()}
+    return {name: msgspec.json.encode(value) for name, value in fields.items()}
 
 
 class ResponseWriter:
@@ -44,19 +45,20 @@ class ResponseWriter:
         self,
         opened: Opened,
         body: ResponsesBody,
-        echo: Mapping[str, orjson.Fragment],
+        echo: Mapping[str, bytes],
         texts: TokenTexts,
+        spaces: Mapping[str, str],
     ) -> None:
-        """``echo``: what ``echoed`` has made of the body."""
+        """``echo``: what ``echoed`` has made of the body; ``spaces``: see ``Offered``."""
         self._opened = opened
         self._body = body
-        self._echo = echo
+        self._echo = {name: orjson.Fragment(text) for name, text in echo.items()}
         self._texts = texts
         self._fingerprint = ""
         self._number = 0
         self._streams = False
         self._written: list[bytes] = []
-        self._output = Output(self._tell)
+        self._output = Output(self._tell, spaces)
         self._complete: Json | None = None
 
     def begin(self, fingerprint: str) -> bytes:
@@ -131,7 +133,6 @@ class ResponseWriter:
             "completed_at": None,
             "error": None,
             "incomplete_details": None,
-            "instructions": body.instructions,
             "max_tool_calls": None,
             "model": opened.model,
             "output": self._output.items(),

@@ -12,6 +12,7 @@ from rejoinder.gateway.dialects.chat import ChatCompletions
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.gateway.tool_choice import WantedCall
 from rejoinder.types import Message
 
 HELLO = {"role": "user", "content": "Hi"}
@@ -49,6 +50,48 @@ def test_a_body_that_asks_for_nothing_special_has_the_apis_defaults(read):
 )
 def test_fields_become_the_request(read, fields, name, value):
     assert getattr(read(**fields).request, name) == value
+
+
+def function(name: str) -> dict:
+    return {"type": "function", "function": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "names", "shown", "call"),
+    [
+        ("auto", ["clock"], ["clock"], None),
+        ("auto", ["clock", "weather", "unknown"], ["weather", "clock"], None),
+        ("required", ["clock", "weather"], ["weather", "clock"], WantedCall(None)),
+        ("required", ["clock"], ["clock"], WantedCall("clock")),
+        ("auto", [], [], None),
+    ],
+)
+def test_a_choice_may_allow_some_of_the_tools(read, mode, names, shown, call):
+    allowed = {"mode": mode, "tools": [function(name) for name in names]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    request = read(tools=[function("weather"), function("clock")], tool_choice=choice).request
+    assert [tool["function"]["name"] for tool in request.tools] == shown
+    assert request.wanted_call == call
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        None,
+        {"mode": "auto"},
+        {"tools": []},
+        {"mode": "none", "tools": []},
+        {"mode": "required", "tools": []},
+        {"mode": "required", "tools": [function("unknown")]},
+    ],
+)
+def test_allowed_tools_that_say_nothing_possible_are_refused(read, allowed):
+    with pytest.raises(ApiError) as caught:
+        read(
+            tools=[function("clock")],
+            tool_choice={"type": "allowed_tools", "allowed_tools": allowed},
+        )
+    assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
 def test_fields_without_effect_are_named_and_unknown_ones_are_not(read):

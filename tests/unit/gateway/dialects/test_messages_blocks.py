@@ -75,6 +75,12 @@ def test_a_failed_tool_says_so_once(block, content):
     assert read_messages(None, [user(block)])[0].content == content
 
 
+def test_references_to_tools_in_a_result_are_lines_of_text():
+    references = [{"type": "tool_reference", "tool_name": name} for name in ("clock", "weather")]
+    made = read_messages(None, [user(result(references))])
+    assert made[0].content == "Tool loaded: clock\nTool loaded: weather\n"
+
+
 def test_an_answer_is_text_calls_and_reasoning():
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     hidden = {"type": "redacted_thinking", "data": "x"}
@@ -100,6 +106,8 @@ def test_an_answer_in_several_messages_is_one():
         ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
         ([user({"type": "image", "source": {}})], "messages[0].content[0]"),
         ([user(result([{"type": "image"}]))], "messages[0].content[0].content[0]"),
+        ([user(result([{"type": "tool_reference"}]))], "messages[0].content[0].content[0]"),
+        ([user({"type": "tool_reference", "tool_name": "x"})], "messages[0].content[0]"),
         ([user({"type": "text"})], "messages[0].content[0]"),
         ([user({"type": "tool_result", "content": "x"})], "messages[0].content[0]"),
         ([user(used({}))], "messages[0].content[0]"),

@@ -71,6 +71,32 @@ def test_the_choice_says_which_call_is_asked_for(choice, call):
     assert read(tools=[TOOL], tool_choice=choice).request.wanted_call == call
 
 
+def found(*names: str) -> dict:
+    references = [{"type": "tool_reference", "tool_name": name} for name in names]
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": references}
+    return {"role": "user", "content": [result]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "choice", "shown"),
+    [
+        ([HELLO], None, ["search"]),
+        ([HELLO, found("clock")], None, ["search", "clock"]),
+        ([found("clock"), found("weather", "no")], None, ["search", "weather", "clock"]),
+        ([found("clock")], {"type": "none"}, []),
+        ([HELLO], {"type": "tool", "name": "weather"}, ["search", "weather"]),
+    ],
+)  # fmt: skip
+def test_deferred_tools_are_shown_once_a_result_refers_to_them(messages, choice, shown):
+    tools = [
+        {**TOOL, "name": "search", "defer_loading": False},
+        {**TOOL, "defer_loading": True},
+        {**TOOL, "name": "clock", "defer_loading": True},
+    ]
+    request = read(messages=messages, tools=tools, tool_choice=choice).request
+    assert [tool["function"]["name"] for tool in request.tools] == shown
+
+
 @pytest.mark.parametrize("choice", [{"type": "tool", "name": "unknown"}, {"type": "tool"}])
 def test_a_call_of_no_tool_is_refused(choice):
     with pytest.raises(ApiError) as caught:

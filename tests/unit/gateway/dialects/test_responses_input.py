@@ -1,13 +1,13 @@
-"""Input items and tools of responses: what they become, and what is refused by name."""
+"""Input items of responses: what they become, and what is refused by name."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from rejoinder.chat.messages import BadMessages
-from rejoinder.gateway.dialects.responses_input import asked_call, read_input, shown_tools
-from rejoinder.gateway.errors import ApiError
-from rejoinder.gateway.tool_choice import WantedCall
+from rejoinder.gateway.dialects.responses_input import read_input
 from rejoinder.types import Message, ToolCall
 
 REASONING = {
@@ -32,8 +32,6 @@ CALL = {
     "status": "completed",
 }
 TOOL_CALL = ToolCall("call_1", "weather", '{"city": "Bern"}')
-WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
-CLOCK = {"type": "function", "name": "clock", "description": "Tells the time.", "strict": None}
 
 
 def output(value: object) -> dict:
@@ -71,6 +69,10 @@ def test_a_string_is_what_a_user_says():
             Message("tool", "rain", tool_call_id="call_1"),
         ),
         (CALL, Message("assistant", "", tool_calls=(TOOL_CALL,))),
+        (
+            {**CALL, "namespace": "mcp__sky"},
+            Message("assistant", "", tool_calls=(replace(TOOL_CALL, name="mcp__sky__weather"),)),
+        ),
         (
             {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}]},
             Message("assistant", "", reasoning="Hm."),
@@ -127,6 +129,7 @@ def test_texts_around_a_call_are_one_answer_also_where_a_client_drops_their_ids(
         ([{"type": "web_search_call", "id": "ws_1"}], "input[0]"),
         ([{"type": ["message"]}], "input[0]"),
         ([{**CALL, "call_id": None}], "input[0]"),
+        ([{**CALL, "namespace": 7}], "input[0].namespace"),
         ([{"type": "function_call_output", "output": "x"}], "input[0].call_id"),
         ([output(7)], "input[0].output"),
         ([{**REASONING, "content": [{"type": "output_text"}]}], "input[0].content[0]"),
@@ -136,82 +139,3 @@ def test_what_cannot_be_read_is_named(items, param):
     with pytest.raises(BadMessages) as caught:
         read_input(items)
     assert caught.value.param == param
-
-
-def test_functions_get_the_form_that_templates_know():
-    assert shown_tools([WEATHER, CLOCK], None) == [
-        {
-            "type": "function",
-            "function": {"name": "weather", "parameters": {"type": "object"}},
-        },
-        {"type": "function", "function": {"name": "clock", "description": "Tells the time."}},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("choice", "names"),
-    [
-        ("auto", ["weather", "clock"]),
-        ("required", ["weather", "clock"]),
-        ("none", []),
-        ({"type": "function", "name": "clock"}, ["weather", "clock"]),
-        (
-            {
-                "type": "allowed_tools",
-                "mode": "auto",
-                "tools": [{"type": "function", "name": "clock"}],
-            },
-            ["clock"],
-        ),
-        ({"type": "allowed_tools", "tools": None}, []),
-    ],
-)
-def test_the_choice_says_which_tools_the_prompt_names(choice, names):
-    assert [tool["function"]["name"] for tool in shown_tools([WEATHER, CLOCK], choice)] == names
-
-
-@pytest.mark.parametrize(
-    ("choice", "call"),
-    [
-        (None, None),
-        ("auto", None),
-        ("none", None),
-        ("required", WantedCall(None)),
-        ({"type": "function", "name": "clock"}, WantedCall("clock")),
-        ({"type": "allowed_tools", "mode": "auto", "tools": [CLOCK]}, None),
-        ({"type": "allowed_tools", "mode": "required", "tools": [CLOCK]}, WantedCall("clock")),
-    ],
-)
-def test_the_choice_says_which_call_is_asked_for(choice, call):
-    assert asked_call(shown_tools([WEATHER, CLOCK], choice), choice) == call
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"type": "function", "name": "unknown"},
-        {"type": "function"},
-        {"type": "allowed_tools", "mode": "required", "tools": []},
-    ],
-)
-def test_a_call_of_no_tool_is_refused(choice):
-    with pytest.raises(ApiError) as caught:
-        asked_call(shown_tools([WEATHER, CLOCK], choice), choice)
-    assert (caught.value.status, caught.value.param) == (400, "tool_choice")
-
-
-@pytest.mark.parametrize(
-    ("tools", "choice", "param"),
-    [
-        ([{"type": "web_search"}], None, "tools[0].type"),
-        ([WEATHER, {"type": "custom", "name": "patch"}], "none", "tools[1].type"),
-        ([{"name": "weather"}], None, "tools[0].type"),
-        ([{"type": "function", "function": {"name": "weather"}}], None, "tools[0].name"),
-        ([WEATHER], "always", "tool_choice"),
-        ([WEATHER], {"type": "web_search"}, "tool_choice"),
-    ],
-)
-def test_tools_that_cannot_be_offered_are_refused(tools, choice, param):
-    with pytest.raises(ApiError) as caught:
-        shown_tools(tools, choice)
-    assert (caught.value.status, caught.value.param) == (400, param)

@@ -65,6 +65,12 @@ def test_fields_without_effect_are_named_and_unknown_ones_are_not(read):
     ]  # fmt: skip
 
 
+def test_tools_that_are_left_out_are_counted(read):
+    function = {"type": "function", "name": "clock"}
+    assert read(tools=[function, {"type": "web_search"}]).ignored == ["tools"]
+    assert read(tools=[function]).ignored == []
+
+
 def test_what_is_to_be_included_and_cannot_be_is_counted(read):
     assert read(include=["reasoning.encrypted_content"]).ignored == ["include"]
     assert read(include=["message.output_text.logprobs"]).ignored == []

@@ -23,6 +23,7 @@ from rejoinder.engine.base import ClientLogprob
 from rejoinder.gateway.capture import AnswerCapture, Piece
 from rejoinder.gateway.dialects.base import Opened
 from rejoinder.gateway.dialects.responses_body import ResponsesBody
+from rejoinder.gateway.dialects.responses_tools import offered_tools
 from rejoinder.gateway.dialects.responses_writer import ResponseWriter, echoed
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.token_texts import TokenTexts
@@ -49,7 +50,9 @@ class Told:
             "resp_1", 7, "m", "s", 5, [self.answer], Sampling(max_tokens=9, temperature=0.5)
         )
         body = ResponsesBody(input="Hi", **fields)
-        self.writer = ResponseWriter(opened, body, echoed(body), texts)
+        self.writer = ResponseWriter(
+            opened, body, echoed(body), texts, offered_tools(body.tools or ()).spaces
+        )
         self.data = b""
 
     def stream(self, pieces: list[Piece]) -> list[dict[str, Any]]:
@@ -161,6 +164,18 @@ def test_each_call_is_an_item_of_its_own(told):
     ):
         calls = [(item["call_id"], item["name"], item["arguments"]) for item in response["output"]]
         assert calls == [("call_1", "f", '{"a":1}'), ("call_2", "g", "{}")]
+
+
+def test_a_call_of_a_function_in_a_namespace_has_its_two_names(told):
+    function = {"type": "function", "name": "stop", "parameters": None, "strict": None}
+    space = {"type": "namespace", "name": "agents", "description": "Help.", "tools": [function]}
+    call = [Piece([CallBegun(0, "call_1", "agents__stop"), CallEnded(0)], [1], ())]
+    events = told(tools=[space]).stream(call)
+    for item in (events[2]["item"], events[-1]["response"]["output"][0]):
+        assert (item["namespace"], item["name"]) == ("agents", "stop")
+    unknown = [Piece([CallBegun(0, "call_1", "agents__play"), CallEnded(0)], [1], ())]
+    item = told(tools=[space]).whole(unknown)["output"][0]
+    assert (item.get("namespace"), item["name"]) == (None, "agents__play")
 
 
 def test_a_response_is_the_same_streamed_or_not(told):
