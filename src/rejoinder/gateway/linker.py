@@ -18,7 +18,7 @@ from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.splicer import Splicer
 from rejoinder.journal.base import TurnJournal
-from rejoinder.types import SameRequest, Scope, TurnType
+from rejoinder.types import ChainMatch, SameRequest, Scope, TurnType
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class Linker:
         external = facts.named.external if facts.named else None
 
         def read() -> LinkDecision:
-            matches = self._journal.find_chains(scope, history.answer_chains, external)
+            matches = self._find(facts, scope, external)
             same: list[SameRequest] = []
             if wants_same:
                 same = self._journal.find_same_request(scope, history.request_chain, external)
@@ -110,6 +110,17 @@ class Linker:
             return decision
 
         return await self._in_thread(read)
+
+    def _find(self, facts: Facts, scope: Scope, external: str | None) -> list[ChainMatch]:
+        """Look the newest answer up, and the others only where no turn is known to have given it.
+
+        In most requests it is known, and then nothing asks for the others.
+        """
+        chains = facts.history.answer_chains
+        matches = self._journal.find_chains(scope, chains[-1:], external)
+        if len(chains) > 1 and not replace(facts, matches=matches).last:
+            matches += self._journal.find_chains(scope, chains[:-1], external)
+        return matches
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._reads, call)
