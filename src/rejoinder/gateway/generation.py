@@ -58,7 +58,7 @@ class Generation:
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watcher: asyncio.Task[None] | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,7 +69,7 @@ class Generation:
             loop.create_task(self._pump(index, request))
             for index, request in enumerate(self._requests)
         ]
-        self._tasks = [loop.create_task(self._watch_client()), *self._pumps]
+        self._watcher = loop.create_task(self._watch_client())
         self._timer = loop.call_later(self._limit_s, self._fail, timed_out(self._limit_s))
         return self
 
@@ -77,7 +77,9 @@ class Generation:
         self._all_running.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        pending = [task for task in self._tasks if not task.done()]
+        if self._watcher is not None:
+            self._watcher.cancel()
+        pending = [task for task in self._pumps if not task.done()]
         for task in pending:
             task.cancel()
         if pending:
