@@ -45,14 +45,20 @@ class Generation:
         limit_s: float,
         engine_wait_s: float,
         running: set[Generation],
+        *,
+        watched: bool,
     ) -> None:
-        """``running`` holds this generation while the context lasts."""
+        """``running`` holds this generation while the context lasts.
+
+        ``watched``: the client sees each token as it comes.
+        """
         self._engine = engine
         self._requests = requests
         self._receive = receive
         self._limit_s = limit_s
         self._engine_wait_s = engine_wait_s
         self._all_running = running
+        self._watched = watched
         self._ready: list[tuple[int, TokenChunk]] = []
         self._running = len(requests)
         self._failure: Exception | None = None
@@ -130,6 +136,8 @@ class Generation:
                 async for chunk in stream:
                     self._ready.append((choice, chunk))
                     self._wake.set()
+                    if self._watched and not begun:
+                        await asyncio.sleep(0)  # it leaves before what has come with it is read
                     begun = True
                     finished = chunk.finish_reason is not None
                     while len(self._ready) >= MOST_READY and not finished:

@@ -135,6 +135,7 @@ class Turns(Endpoint):
             limit_s,
             config.engine_wait_s,
             service.generations,
+            watched=job.request.stream,
         ) as generation:
             reply = _Reply(service, job, generation, send)
             await (reply.stream() if job.request.stream else reply.whole())

@@ -47,7 +47,7 @@ def link():
         async def call(journal: Journal):
             linker = Linker(journal, reads, GatewayMetrics(), Splicer())
             identity = Identity(None, TurnType.MAIN, done=False, retried=False)
-            return await linker.link(HISTORY, Scope("tenant", "key"), identity)
+            return await linker.link(HISTORY, Scope("tenant", "key"), identity).decision()
 
         yield call
 
