@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+
+import msgspec
 
 from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
@@ -47,7 +49,7 @@ def joined(burst: Iterable[tuple[int, TokenChunk]]) -> Iterator[tuple[int, Token
 def _join(chunks: Sequence[TokenChunk]) -> TokenChunk:
     if len(chunks) == 1:
         return chunks[0]
-    return replace(
+    return msgspec.structs.replace(
         chunks[-1],
         ids=[id_ for chunk in chunks for id_ in chunk.ids],
         logprobs=[value for chunk in chunks for value in chunk.logprobs],
