@@ -7,6 +7,7 @@ seconds in UTC. Names follow the glossary in ``docs/architecture.md``.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ BASE_VERSION = 0
 
 _id_lock = threading.Lock()
 _last_id = 0
+_id_noise = random.Random()  # noqa: S311 - ids are no secrets; the system's own noise costs a call
+os.register_at_fork(after_in_child=_id_noise.seed)
 
 
 def new_id() -> str:
@@ -29,7 +32,7 @@ def new_id() -> str:
     Ids of one process sort in the order they were made, also within a millisecond.
     """
     global _last_id
-    noise = int.from_bytes(os.urandom(10), "big")
+    noise = _id_noise.getrandbits(80)
     made = (time.time_ns() // 1_000_000 << 80) | noise
     with _id_lock:
         if made >> 80 <= _last_id >> 80:  # the same millisecond, or a clock set back

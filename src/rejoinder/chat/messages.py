@@ -48,7 +48,7 @@ def normalise(messages: Sequence[object]) -> tuple[Message, ...]:
 
 
 def _message(raw: object, param: str) -> Message:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise BadMessages("each message must be an object", param)
     role = _ROLES.get(raw.get("role") or "") if isinstance(raw.get("role"), str | None) else None
     if role is None:
@@ -95,7 +95,7 @@ def flatten(content: object, param: str, kinds: Mapping[str, str]) -> str:
 
 
 def _part(part: object, param: str, kinds: Mapping[str, str]) -> str:
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         raise BadMessages("each content part must be an object with a type", param)
     kind = part.get("type")
     field = kinds.get(kind) if isinstance(kind, str) else None
@@ -125,11 +125,11 @@ def read_call(call: object, param: str) -> ToolCall:
     Raises:
         BadMessages: a part is missing or no text.
     """
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(function, dict):
         raise BadMessages("a tool call needs a function with a name and arguments", param)
     name, arguments, id_ = function.get("name"), function.get("arguments", ""), call.get("id", "")
-    if isinstance(arguments, Mapping):  # some clients send the object itself
+    if isinstance(arguments, dict):  # some clients send the object itself
         arguments = json.dumps(arguments, ensure_ascii=False)
     if not isinstance(name, str) or not isinstance(arguments, str) or not isinstance(id_, str):
         raise BadMessages("id, name and arguments of a tool call must be strings", param)

@@ -23,6 +23,8 @@ from rejoinder.models.tokenizer import ModelTokenizer
 MAX_CHARS = 8 << 20
 """Text that the cache may stand for; ids take up to about 3 bytes per character of it."""
 MAX_PIECES = 16_384
+SHORT_CHARS = 512
+"""What is tokenised sooner than the interpreter lock changes hands and comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,11 @@ class SegmentTokenizer:
         return ids
 
     def _tokenise(self, parts: list[str]) -> dict[str, tuple[int, ...]]:
-        # encode() would hold the interpreter lock all the time; encode_batch() does not.
-        encodings = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
         table = self._ids
+        if sum(map(len, parts)) <= SHORT_CHARS:
+            encodings = [self._tokenizer.encode(part, add_special_tokens=False) for part in parts]
+        else:  # encode() would hold the interpreter lock all the time
+            encodings = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
         made = {
             part: tuple([table[id_] for id_ in encoding.ids])
             for part, encoding in zip(parts, encodings, strict=True)

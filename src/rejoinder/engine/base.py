@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from rejoinder.types import FinishReason, Sampling, WeightsKind
 
 
@@ -59,12 +61,14 @@ class ClientLogprob:
     """(id, logprob) of the most likely tokens, best first."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenChunk:
+class TokenChunk(msgspec.Struct, frozen=True, gc=False):
     """Some successive tokens of an answer; the last chunk carries the finish reason.
 
     The ids of all chunks, joined, are exactly what the model sampled: a sampled end token is in
     them, nothing else is. Text of a matched stop string is sampled text and stays in the ids.
+
+    There is one per token, so it is read faster than a dataclass is, and no garbage collector need
+    look at it.
     """
 
     ids: list[int]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
+from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from rejoinder.engine import wire
@@ -18,10 +20,13 @@ from rejoinder.engine.base import (
     TokenChunk,
     VersionSource,
 )
+from rejoinder.engine.connection import Connection
 from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable
 
 _CONNECT_S = 5.0
 _INFO_S = 5.0
+_KEEP_S = 30.0
+"""How long an idle connection is kept: less than the server does."""
 _GRACE_S = 5.0
 """How much longer than a request's own deadline the client waits: the engine's word comes first."""
 
@@ -35,10 +40,14 @@ class HttpEngine:
     """
 
     def __init__(self, url: str) -> None:
+        """``url`` is that of a server: ``http://host:port``."""
         self._url = url.rstrip("/")
-        self._session: aiohttp.ClientSession | None = None
+        parts = urlsplit(self._url)
+        self._host, self._port, self._name = parts.hostname or "", parts.port or 80, parts.netloc
         self._closed = False
-        self._open: set[aiohttp.ClientResponse] = set()
+        self._open: set[Connection] = set()
+        self._idle: deque[tuple[float, Connection]] = deque()
+        """Since when, and which; the one that was used last is used next."""
 
     async def info(self) -> EngineInfo:
         """See ``Engine.info``."""
@@ -48,13 +57,12 @@ class HttpEngine:
         """See ``Engine.generate``."""
         timeout = None if request.deadline_s is None else request.deadline_s + _GRACE_S
         reader = wire.FrameReader()
-        async with self._request("POST", "generate", request, timeout) as response:
-            async for data in response.content.iter_any():
+        async with self._request("POST", "generate", request, timeout) as connection:
+            while data := await connection.read():
                 for chunk in reader.feed(data):
                     yield chunk
                     if chunk.finish_reason is not None:
-                        # Reading to the end gives the connection back to the pool.
-                        await response.read()
+                        await connection.rest()  # read to its end, it can be used again
                         return
         raise EngineUnavailable(f"the engine at {self._url} went away while it was answering")
 
@@ -74,10 +82,9 @@ class HttpEngine:
     async def close(self) -> None:
         """See ``Engine.close``."""
         self._closed = True
-        for response in list(self._open):
-            response.close()
-        if self._session is not None:
-            await self._session.close()
+        for connection in (*self._open, *(idle for _, idle in self._idle)):
+            connection.close()
+        self._idle.clear()
 
     async def _call(
         self,
@@ -97,50 +104,64 @@ class HttpEngine:
     async def _send(
         self, method: str, path: str, body: object, seconds: float | None = None
     ) -> bytes:
-        async with self._request(method, path, body, seconds) as response:
-            return await response.read()
+        async with self._request(method, path, body, seconds) as connection:
+            return await connection.rest()
 
     @contextlib.asynccontextmanager
     async def _request(
         self, method: str, path: str, body: object, seconds: float | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[Connection]:
         """Send a request; failures of transport inside the block become engine errors.
 
         Leaving the block before the end of the response closes the connection, which is how the
         server learns that nobody listens any more.
         """
-        response: aiohttp.ClientResponse | None = None
+        data = wire.encode(body)
+        head = (
+            f"{method} /{path} HTTP/1.1\r\nhost: {self._name}\r\n"
+            f"content-type: {wire.CONTENT_TYPE}\r\ncontent-length: {len(data)}\r\n\r\n"
+        )
+        connection: Connection | None = None
         try:
-            response = await self._connected().request(
-                method,
-                f"{self._url}/{path}",
-                data=wire.encode(body),
-                headers={"Content-Type": wire.CONTENT_TYPE},
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S),
-                allow_redirects=False,  # a redirect could lead off this machine
-            )
-            self._open.add(response)
-            if response.status != 200:
-                raise wire.decode_error(await response.read(), response.status)
-            yield response
-        except aiohttp.ServerTimeoutError as error:
-            raise EngineUnavailable(f"no connection to the engine at {self._url}") from error
+            connection = await self._connected()
+            self._open.add(connection)
+            status = await connection.send(head.encode() + data, seconds)
+            if status != 200:
+                raise wire.decode_error(await connection.rest(), status)
+            yield connection
         except TimeoutError as error:
             raise EngineTimeout(f"the engine at {self._url} gave no answer in time") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             raise EngineUnavailable(
                 f"the engine at {self._url} cannot be reached: {type(error).__name__}: {error}"
             ) from error
         finally:
-            if response is not None:
-                self._open.discard(response)
-                response.close()
+            if connection is not None:
+                self._open.discard(connection)
+                self._put_back(connection)
 
-    def _connected(self) -> aiohttp.ClientSession:
+    async def _connected(self) -> Connection:
         if self._closed:
             raise EngineUnavailable("this connection to the engine is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30), trust_env=False
-            )
-        return self._session
+        loop = asyncio.get_running_loop()
+        while self._idle:
+            since, connection = self._idle.pop()
+            if connection.reusable and since > loop.time() - _KEEP_S:
+                return connection
+            connection.close()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                _, connection = await loop.create_connection(Connection, self._host, self._port)
+        except TimeoutError as error:
+            raise EngineUnavailable(f"no connection to the engine at {self._url}") from error
+        return connection
+
+    def _put_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request, and close those that have been idle for long."""
+        if self._closed or not connection.free():
+            connection.close()
+            return
+        now = asyncio.get_running_loop().time()
+        self._idle.append((now, connection))
+        while self._idle[0][0] < now - _KEEP_S:
+            self._idle.popleft()[1].close()

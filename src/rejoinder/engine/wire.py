@@ -5,6 +5,7 @@ A frame is 4 bytes of length (big-endian) and a body; the body's first byte says
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import msgspec
@@ -18,7 +19,7 @@ CONTENT_TYPE = "application/msgpack"
 
 _CHUNK = b"c"
 _ERROR = b"e"
-_LENGTH = 4
+_LENGTH = struct.Struct(">I")
 _MOST_BYTES = 64 << 20
 _NO_ENGINE_BEHIND = {502, 503, 504}
 
@@ -66,7 +67,7 @@ def encode_error(error: EngineError) -> bytes:
     return encode(WireError(error.status, error.code, str(error)))
 
 
-def decode_error(data: bytes, status: int = 200) -> EngineError:
+def decode_error(data: bytes | bytearray, status: int = 200) -> EngineError:
     """Return the error of the class that has the code; status and code survive in any case.
 
     ``status``: of the response. Where a proxy says that there is no engine behind it, so is this.
@@ -92,7 +93,7 @@ def error_frame(error: EngineError) -> bytes:
 
 
 def _frame(kind: bytes, body: bytes) -> bytes:
-    return (len(body) + 1).to_bytes(_LENGTH, "big") + kind + body
+    return _LENGTH.pack(len(body) + 1) + kind + body
 
 
 class FrameReader:
@@ -107,22 +108,26 @@ class FrameReader:
         Raises:
             EngineError: the stream said so, or is not of this protocol.
         """
-        self._buffer += data
-        while len(self._buffer) >= _LENGTH:
-            size = int.from_bytes(self._buffer[:_LENGTH], "big")
-            if not 0 < size <= _MOST_BYTES:
-                raise EngineError(f"the engine sent a frame of {size} bytes: not its protocol")
-            end = _LENGTH + size
-            if len(self._buffer) < end:
-                return
-            kind, body = self._buffer[_LENGTH : _LENGTH + 1], bytes(self._buffer[_LENGTH + 1 : end])
-            del self._buffer[:end]
-            if kind == _ERROR:
-                raise decode_error(body)
-            yield _decode_chunk(body)
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        try:
+            while len(buffer) >= (start := at + _LENGTH.size):
+                (size,) = _LENGTH.unpack_from(buffer, at)
+                if not 0 < size <= _MOST_BYTES:
+                    raise EngineError(f"the engine sent a frame of {size} bytes: not its protocol")
+                end = start + size
+                if len(buffer) < end:
+                    return
+                kind, body, at = buffer[start], buffer[start + 1 : end], end
+                if kind == _ERROR[0]:
+                    raise decode_error(body)
+                yield _decode_chunk(body)
+        finally:
+            del buffer[:at]  # once for all frames: what is behind them moves with each
 
 
-def _decode_chunk(body: bytes) -> TokenChunk:
+def _decode_chunk(body: bytearray) -> TokenChunk:
     try:
         return _chunks.decode(body)
     except msgspec.MsgspecError as error:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
 
 from rejoinder.chat.history import History
-from rejoinder.chat.linking import LinkDecision
 from rejoinder.gateway.asking import Prompt, make_prompts
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import AnswerCapture
@@ -23,6 +22,7 @@ from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
 from rejoinder.gateway.earlier import go_on
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.identity import Headers, Identity, read_identity
+from rejoinder.gateway.linker import Linking
 from rejoinder.gateway.models import Target
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import planned_fate
@@ -117,7 +117,7 @@ async def _accept(
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
 
-        def link(history: History) -> Awaitable[LinkDecision]:
+        def link(history: History) -> Linking:
             return service.linker.link(history, scope, identity, asked.continues)
 
         prompts = await make_prompts(service, request, identity, asked.history, link)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rejoinder.chat.families.base import AnswerReader
@@ -10,6 +10,7 @@ from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
 from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.identity import Identity
+from rejoinder.gateway.linker import Linking
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import choose_sampling, seeded
 from rejoinder.gateway.service import Service
@@ -55,18 +56,21 @@ async def make_prompts(
     request: TurnRequest,
     identity: Identity,
     history: History,
-    link: Callable[[History], Awaitable[LinkDecision]],
+    link: Callable[[History], Linking],
 ) -> list[Prompt]:
-    """Return what is to be answered, with room for the answers; ``link`` links a history."""
+    """Return what is to be answered, with room for the answers; ``link`` begins to link one."""
     if not request.prompts:
+        linking = link(history)  # in its thread, while the prompt is rendered here
         ids = await service.prompts.ids(
             request.messages, request.tools, request.template_options, service.context_length
         )
         begun = _begun(service, request, ids)
-        asked = [_continued(service, history, await link(history), ids, begun)]
+        asked = [_continued(service, history, await linking.decision(), ids, begun)]
     else:
         raw = [await _raw_prompt(service, prompt) for prompt in request.prompts]
-        asked = [_continued(service, said, await link(said), ids, []) for said, ids in raw]
+        asked = [
+            _continued(service, said, await link(said).decision(), ids, []) for said, ids in raw
+        ]
     room = service.context_length - max(len(one.ids) for one in asked)
     chosen = choose_sampling(
         service.config.gateway, request, identity.turn_type, room, service.vocab_size

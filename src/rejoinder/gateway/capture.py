@@ -7,8 +7,12 @@ client sees is what the model's chat family reads in those ids, up to a stop str
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
 
 from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
@@ -27,6 +31,31 @@ class Piece:
     ids: Sequence[int]
     logprobs: Sequence[ClientLogprob]
     """[len(ids)] where the client asked for them, else empty."""
+
+
+def joined(burst: Iterable[tuple[int, TokenChunk]]) -> Iterator[tuple[int, TokenChunk]]:
+    """Join the chunks of each choice, as far as one version sampled them.
+
+    Where nobody watches an answer grow, its tokens need not be looked at one by one.
+    """
+    chunks: dict[int, list[TokenChunk]] = {}
+    for choice, chunk in burst:
+        chunks.setdefault(choice, []).append(chunk)
+    for choice, found in chunks.items():
+        for _, run in groupby(found, attrgetter("version")):
+            yield choice, _join(list(run))
+
+
+def _join(chunks: Sequence[TokenChunk]) -> TokenChunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    return msgspec.structs.replace(
+        chunks[-1],
+        ids=[id_ for chunk in chunks for id_ in chunk.ids],
+        logprobs=[value for chunk in chunks for value in chunk.logprobs],
+        client=[one for chunk in chunks for one in chunk.client or ()],
+        cached_tokens=chunks[0].cached_tokens,
+    )
 
 
 class AnswerCapture:

@@ -45,20 +45,26 @@ class Generation:
         limit_s: float,
         engine_wait_s: float,
         running: set[Generation],
+        *,
+        watched: bool,
     ) -> None:
-        """``running`` holds this generation while the context lasts."""
+        """``running`` holds this generation while the context lasts.
+
+        ``watched``: the client sees each token as it comes.
+        """
         self._engine = engine
         self._requests = requests
         self._receive = receive
         self._limit_s = limit_s
         self._engine_wait_s = engine_wait_s
         self._all_running = running
+        self._watched = watched
         self._ready: list[tuple[int, TokenChunk]] = []
         self._running = len(requests)
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watcher: asyncio.Task[None] | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,7 +75,7 @@ class Generation:
             loop.create_task(self._pump(index, request))
             for index, request in enumerate(self._requests)
         ]
-        self._tasks = [loop.create_task(self._watch_client()), *self._pumps]
+        self._watcher = loop.create_task(self._watch_client())
         self._timer = loop.call_later(self._limit_s, self._fail, timed_out(self._limit_s))
         return self
 
@@ -77,7 +83,9 @@ class Generation:
         self._all_running.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        pending = [task for task in self._tasks if not task.done()]
+        if self._watcher is not None:
+            self._watcher.cancel()
+        pending = [task for task in self._pumps if not task.done()]
         for task in pending:
             task.cancel()
         if pending:
@@ -128,6 +136,8 @@ class Generation:
                 async for chunk in stream:
                     self._ready.append((choice, chunk))
                     self._wake.set()
+                    if self._watched and not begun:
+                        await asyncio.sleep(0)  # it leaves before what has come with it is read
                     begun = True
                     finished = chunk.finish_reason is not None
                     while len(self._ready) >= MOST_READY and not finished:

@@ -24,7 +24,11 @@ from typing import Any
 import httptools
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from rejoinder.config import GatewayConfig
 from rejoinder.gateway.errors import ApiError
@@ -64,6 +68,36 @@ class HttpConfig(uvicorn.Config):
         )
         self.gateway = gateway
         self.refused = refused
+
+
+class _Together(asyncio.Transport):
+    """What a response is written to: its head waits for the first bytes of its body.
+
+    So ASGI has it. Each write wakes the client, which on few cores takes the writer's own.
+    """
+
+    def __init__(self, transport: asyncio.Transport, cycle: RequestResponseCycle) -> None:
+        super().__init__()
+        self._transport = transport
+        self._cycle = cycle
+        self._head: bytes | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write, or keep the head: the first thing that comes when the response has started."""
+        if self._head is None and self._cycle.response_started:
+            self._head = bytes(data)
+            return
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """See ``asyncio.Transport``."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """See ``asyncio.Transport``."""
+        self._transport.close()
 
 
 class Protocol(HttpToolsProtocol):
@@ -219,6 +253,8 @@ class Protocol(HttpToolsProtocol):
             self._refusal = _head_too_large(self._limit)
             raise self._refusal
         super().on_headers_complete()
+        if self.parser.get_method() != b"HEAD":  # which has no body
+            self.cycle.transport = _Together(self.transport, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""

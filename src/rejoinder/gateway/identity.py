@@ -74,7 +74,8 @@ def read_identity(headers: Headers, request: TurnRequest, config: GatewayConfig)
 
 
 def _header(headers: Headers, name: bytes) -> str:
-    return header_text(headers.get(name, b""))
+    value = headers.get(name)
+    return header_text(value) if value else ""
 
 
 def _url_session(headers: Headers) -> str:
@@ -144,7 +145,8 @@ def _side_opening(messages: Sequence[Message], openings: tuple[str, ...]) -> str
 
 def _trace(headers: Headers) -> bytes | None:
     """Return the trace id of a ``traceparent``; one that is malformed is no hint."""
-    match = _TRACEPARENT.fullmatch(_header(headers, b"traceparent"))
+    said = _header(headers, b"traceparent")
+    match = _TRACEPARENT.fullmatch(said) if said else None
     id_ = b"" if match is None else bytes.fromhex(match.group(1))
     return id_ if any(id_) else None
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
-from typing import TypeVar
 
 import structlog
 
@@ -18,10 +17,9 @@ from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.splicer import Splicer
 from rejoinder.journal.base import TurnJournal
-from rejoinder.types import SameRequest, Scope, TurnType
+from rejoinder.types import ChainMatch, SameRequest, Scope, TurnType
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 _NO_ORDER: AbstractAsyncContextManager[None] = nullcontext()
 
 
@@ -63,10 +61,10 @@ class Linker:
             if not shared.users:
                 del self._locks[key]
 
-    async def link(
+    def link(
         self, history: History, scope: Scope, identity: Identity, continues: str | None = None
-    ) -> LinkDecision:
-        """Decide which turn a request replies to and which session it belongs to.
+    ) -> Linking:
+        """Begin to find which turn a request replies to and which session it belongs to.
 
         ``continues``: the turn whose answer the request says it goes on from.
         """
@@ -74,30 +72,23 @@ class Linker:
         if identity.session is not None:
             named = NamedSession(identity.session, session_key(scope, identity.session))
         wants_same = identity.turn_type is TurnType.MAIN and (named or identity.retried)
-        if not history.answers and not wants_same:
-            decision = decide(Facts(history, named))  # nothing to look up
-        else:
-            try:
-                facts = Facts(history, named, trace=identity.trace, continues=continues)
-                decision = await self._decide(facts, scope, bool(wants_same))
-            except Exception as error:  # noqa: BLE001 - any journal's failure: serve, do not link
-                log.error("linking failed", error=str(error))  # noqa: TRY400 - one line is enough
-                self._metrics.links.labels("journal_failed").inc()
-                return _unlinked(named, f"the journal could not be read: {error}")
-        self._metrics.links.labels(_outcome(decision)).inc()
-        return decision
+        reading = None
+        if history.answers or wants_same:
+            facts = Facts(history, named, trace=identity.trace, continues=continues)
+            reading = self._decide(facts, scope, bool(wants_same))
+        return Linking(history, named, reading, self._metrics)
 
-    async def _decide(
+    def _decide(
         self,
         facts: Facts,
         scope: Scope,
         wants_same: bool,  # noqa: FBT001
-    ) -> LinkDecision:
+    ) -> asyncio.Future[LinkDecision]:
         history = facts.history
         external = facts.named.external if facts.named else None
 
         def read() -> LinkDecision:
-            matches = self._journal.find_chains(scope, history.answer_chains, external)
+            matches = self._find(facts, scope, external)
             same: list[SameRequest] = []
             if wants_same:
                 same = self._journal.find_same_request(scope, history.request_chain, external)
@@ -109,10 +100,49 @@ class Linker:
                 self._splicer.fetch(decision.continues)
             return decision
 
-        return await self._in_thread(read)
+        return asyncio.get_running_loop().run_in_executor(self._reads, read)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reads, call)
+    def _find(self, facts: Facts, scope: Scope, external: str | None) -> list[ChainMatch]:
+        """Look the newest answer up, and the others only where no turn is known to have given it.
+
+        In most requests it is known, and then nothing asks for the others.
+        """
+        chains = facts.history.answer_chains
+        matches = self._journal.find_chains(scope, chains[-1:], external)
+        if len(chains) > 1 and not replace(facts, matches=matches).last:
+            matches += self._journal.find_chains(scope, chains[:-1], external)
+        return matches
+
+
+class Linking:
+    """A request's place among earlier turns, which a thread may still be looking for."""
+
+    def __init__(
+        self,
+        history: History,
+        named: NamedSession | None,
+        reading: asyncio.Future[LinkDecision] | None,
+        metrics: GatewayMetrics,
+    ) -> None:
+        """``reading`` is None where there is nothing to look up."""
+        self._history = history
+        self._named = named
+        self._reading = reading
+        self._metrics = metrics
+
+    async def decision(self) -> LinkDecision:
+        """Wait for it; to be called once."""
+        if self._reading is None:
+            decision = decide(Facts(self._history, self._named))
+        else:
+            try:
+                decision = await self._reading
+            except Exception as error:  # noqa: BLE001 - any journal's failure: serve, do not link
+                log.error("linking failed", error=str(error))  # noqa: TRY400 - one line is enough
+                self._metrics.links.labels("journal_failed").inc()
+                return _unlinked(self._named, f"the journal could not be read: {error}")
+        self._metrics.links.labels(_outcome(decision)).inc()
+        return decision
 
 
 class _SharedLock:

@@ -7,6 +7,7 @@ the directory must be in the environment before that library is imported (``serv
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -30,7 +31,10 @@ class GatewayMetrics:
         self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"rejoinder_gateway_{name}", text, labels, registry=self.registry)
+            made = Counter(f"rejoinder_gateway_{name}", text, labels, registry=self.registry)
+            # The library keeps one child per set of labels, and looks for it under a lock.
+            made.labels = cache(made.labels)  # type: ignore[method-assign]
+            return made
 
         def seconds(name: str, text: str) -> Histogram:
             return Histogram(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
@@ -85,9 +85,12 @@ class Recorder:
             for future in done:
                 future.exception()  # ``_settle`` has dealt with it
 
-    async def finish(self, turns: Sequence[FinishedTurn]) -> bool:
-        """Wait until answers are durable; False where that is not certain."""
+    def finish(self, turns: Sequence[FinishedTurn]) -> Awaitable[bool]:
+        """Queue answers at once; awaited, it says whether they are certainly durable."""
         futures = [self._try("finish", partial(self._journal.finish_turn, turn)) for turn in turns]
+        return self._confirmed(futures)
+
+    async def _confirmed(self, futures: Sequence[Future[None] | None]) -> bool:
         until = asyncio.get_running_loop().time() + CONFIRM_S
         confirmed = [await self._confirm(future, until) for future in futures]
         self._metrics.unrecorded.inc(confirmed.count(False))

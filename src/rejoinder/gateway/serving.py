@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable
 from concurrent.futures import Future
 
 import structlog
@@ -18,7 +19,7 @@ from rejoinder.errors import ConstraintRefused, ContextLengthExceeded, EngineErr
 from rejoinder.gateway.answer_format import refusal_of
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.capture import Piece
+from rejoinder.gateway.capture import Piece, joined
 from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError, fate_of, from_engine, is_failure
@@ -135,6 +136,7 @@ class Turns(Endpoint):
             limit_s,
             config.engine_wait_s,
             service.generations,
+            watched=job.request.stream,
         ) as generation:
             reply = _Reply(service, job, generation, send)
             await (reply.stream() if job.request.stream else reply.whole())
@@ -210,16 +212,21 @@ class _Reply:
         """Send one JSON body at the end."""
         job = self._job
         version = 0
+        stops = any(sampling.stop for prompt in job.prompts for sampling in prompt.samplings)
         while burst := await self._generation.burst():
             version = burst[0][1].version
-            for choice, chunk in burst:
+            # A stop string ends an answer at the token that completes it, so each is looked at.
+            for choice, chunk in burst if stops else joined(burst):
                 piece = self._take(choice, chunk)
                 if job.reading.follows:
                     job.writer.piece(choice, piece)
         if job.answers[0].versions:
             version = job.answers[0].versions[0].version
         fingerprint = self._fingerprint(version)
-        body = job.writer.whole(fingerprint, recorded=await self._settle(fingerprint))
+        settling = self._settle(fingerprint)
+        body = job.writer.whole(fingerprint, recorded=True)  # while the disk is at work
+        if not await settling:
+            body = job.writer.whole(fingerprint, recorded=False)
         length = (b"content-length", b"%d" % len(body))
         await self._start(((b"content-type", b"application/json"), length), fingerprint)
         await self._send({"type": "http.response.body", "body": body})
@@ -231,8 +238,8 @@ class _Reply:
             self._generation.stop(choice)
         return piece
 
-    async def _settle(self, fingerprint: str) -> bool:
-        """Make the answers durable; returns whether that is certain."""
+    def _settle(self, fingerprint: str) -> Awaitable[bool]:
+        """Begin to make the answers durable; awaited, it says whether they certainly are."""
         job = self._job
         kept = None
         if job.request.keep:
@@ -244,12 +251,13 @@ class _Reply:
             for answer in prompt.answers
         ]
         job.settled = True
+        settling = self._service.recorder.finish(finished)
         for prompt in job.prompts:
             for answer in prompt.answers:
                 self._service.splicer.remember(
                     answer.turn_id, prompt.ids, prompt.rendered_ids, answer.ids
                 )
-        return await self._service.recorder.finish(finished)
+        return settling
 
     def _fingerprint(self, version: int) -> str:
         return f"{self._job.target.policy}@{version}"

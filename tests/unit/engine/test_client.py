@@ -12,12 +12,14 @@ from rejoinder.engine import wire
 from rejoinder.engine.base import ScoreRequest, TokenChunk
 from rejoinder.engine.client import HttpEngine
 from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable
+from rejoinder.types import FinishReason
 from tiny_model import answer, request
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 FIRST = wire.chunk_frame(TokenChunk([5], [-0.5], 0))
+LAST = wire.chunk_frame(TokenChunk([], [], 0, None, FinishReason.STOP))
 
 
 def _http_chunk(data: bytes) -> bytes:
@@ -41,6 +43,104 @@ async def serving(handler: Handler) -> AsyncIterator[HttpEngine]:
     finally:
         await client.close()
         server.close()
+
+
+@contextlib.asynccontextmanager
+async def keeping(*, close_after: bool = False) -> AsyncIterator[tuple[HttpEngine, list[int]]]:
+    """Run a server that answers request after request, and a client of it.
+
+    The list has the number of requests of each connection.
+    """
+    served: list[int] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(0)
+        at = len(served) - 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                await reader.readexactly(size)
+                served[at] += 1
+                writer.write(HEAD + _http_chunk(FIRST + LAST) + b"0\r\n\r\n")
+                if close_after:
+                    break
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    client = HttpEngine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    try:
+        yield client, served
+    finally:
+        await client.close()
+        server.close()
+
+
+async def test_answers_one_after_the_other_share_a_connection():
+    async with keeping() as (client, served):
+        for _ in range(3):
+            await answer(client, request([1]))
+        await asyncio.gather(*[answer(client, request([1])) for _ in range(2)])
+    assert sorted(served) == [1, 4]
+
+
+async def test_a_connection_that_the_engine_has_closed_is_not_used_again():
+    async with keeping(close_after=True) as (client, served):
+        for _ in range(3):
+            await answer(client, request([1]))
+            await asyncio.sleep(0.05)  # the end of a connection arrives by itself
+    assert served == [1, 1, 1]
+
+
+async def test_an_answer_that_is_broken_off_takes_its_connection_with_it():
+    gone = asyncio.Event()
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + _http_chunk(FIRST))
+        while await reader.read(1 << 16):
+            pass
+        gone.set()
+
+    async with serving(endless) as client:
+        stream = client.generate(request([1]))
+        assert (await anext(stream)).ids == [5]
+        await stream.aclose()
+        await asyncio.wait_for(gone.wait(), 5)
+
+
+async def test_what_nobody_takes_is_not_read():
+    sent = 0
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.transport.set_write_buffer_limits(0)
+        writer.write(HEAD)
+        while True:
+            writer.write(_http_chunk(FIRST * 1000))
+            await writer.drain()
+            sent += 1000 * len(FIRST)
+
+    async with serving(flood) as client:
+        stream = client.generate(request([1]))
+        await anext(stream)
+        before = -1
+        while before != sent:  # it stops when all buffers between them are full
+            assert sent < 64 << 20, "all of it is taken"
+            before = sent
+            await asyncio.sleep(0.2)
+        for _ in range(sent // len(FIRST) + 1000):
+            await anext(stream)
+        assert sent > before
+        await stream.aclose()
+
+
+async def test_what_is_no_http_is_unavailable():
+    async def other(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0\r\n")
+        await writer.drain()
+
+    async with serving(other) as client:
+        with pytest.raises(EngineUnavailable, match="no HTTP"):
+            await client.info()
 
 
 async def test_nobody_listening_is_unavailable(unused_tcp_port: int):
