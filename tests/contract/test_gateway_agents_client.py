@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import agents
 import pytest
 from gateway_kit import Script
 from openai import AsyncOpenAI
-
-agents = pytest.importorskip("agents", reason="needs the package openai-agents")
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>'
 ANSWERS = (
