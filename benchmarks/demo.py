@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from outcome import REVISION, UNKNOWN, at_least, finish, revision, same_code
+from outcome import REVISION, UNKNOWN, at_least, at_most, finish, revision, same_code
 from rejoinder.config import load_config
 from rejoinder.evaluation.demo import SETTINGS, run_demo
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
@@ -21,6 +21,10 @@ from rejoinder.evaluation.statistics import Share
 
 GOAL = 0.75
 """Held-out answers that pass after the demonstration's updates, on every seed."""
+ONE_TEXT = 0.25
+"""Share of word 4-grams that answers to different questions have in common at most. Rules read one
+answer at a time, so that one text for all questions, with a word of each put in, may please them:
+such texts share 0.4 and more, answers of the start model 0.05."""
 
 
 def main() -> None:
@@ -38,9 +42,16 @@ def main() -> None:
 
 
 def verdict(runs: list[dict[str, Any]]) -> bool:
-    """Whether every seed reaches the goal with its last version, and ends above its start."""
+    """Whether every seed reaches the goal in time, by its last version, above its start, honestly.
+
+    Honestly: not by one text for all questions.
+    """
     reached = at_least(GOAL, [run["after"] for run in runs])
-    return reached and all(run["after"] > run["before"] for run in runs)
+    in_time = at_most(SETTINGS.updates, [run["updates"] for run in runs])
+    various = at_most(ONE_TEXT, [run["template_after"] for run in runs])
+    is_last = all(run["updates_measured"] == run["updates"] for run in runs)
+    improved = all(run["after"] > run["before"] for run in runs)
+    return reached and in_time and various and is_last and improved
 
 
 def _arguments() -> argparse.Namespace:
