@@ -71,7 +71,7 @@ class Learner(Protocol):
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of an update; people wait while so many are ready. None: they never wait."""
+        """Samples of an update; people wait while so many are ready or come. None: unknown."""
         ...
 
     async def progress(self) -> Progress:

@@ -165,6 +165,16 @@ async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
     assert record.ended is Ended.TIME
 
 
+async def test_answers_that_give_no_sample_are_made_up_for_until_the_last_session(
+    gateway: FakeGateway,
+) -> None:
+    """Guards against people who wait for samples that never come."""
+    settings = replace(SETTINGS, sessions=25, updates=1000, answers=1, people=8)
+    record = await run(gateway, settings, lambda _: FakeLearner(gateway, batch_size=8))
+    assert record.ended is Ended.SESSIONS
+    assert len(record.sessions) == 25
+
+
 @pytest.mark.parametrize("kind", ["ready", "judging"])
 async def test_people_wait_while_a_full_batch_waits_or_is_judged(
     gateway: FakeGateway, kind: str
