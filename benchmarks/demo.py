@@ -70,7 +70,10 @@ def _run(
 ) -> dict[str, Any]:
     """Return a seed's result: that of its file, if it is of the same settings and the same code."""
     file = output / f"seed-{seed}.json"
-    used = asdict(settings)
+    base = load_config(config)
+    system = {"model": base.model, "engine": base.engine}
+    parts = {name: part.model_dump(mode="json") for name, part in system.items()}
+    used = asdict(settings) | parts
     run: dict[str, Any]
     if file.exists():
         known = json.loads(file.read_text("utf-8"))
@@ -80,7 +83,7 @@ def _run(
             run = known["run"]
             return run
         print(f"seed {seed}: run anew; {file} is of the code {before} or of other settings")
-    run = run_demo(load_config(config), settings, seed, output)
+    run = run_demo(base, settings, seed, output)
     # Roles start from the files as they are then: code that changed meanwhile ran in part.
     code = REVISION if revision() == REVISION else UNKNOWN
     kept = {"revision": code, "settings": used, "run": run}

@@ -55,6 +55,14 @@ def test_a_result_of_other_settings_is_measured_again(runs, monkeypatch, tmp_pat
     assert runs("one") == 2
 
 
+def test_a_result_of_another_model_is_measured_again(runs, tmp_path):
+    assert runs("one") == 0
+    config = tmp_path / "other.toml"
+    config.write_text('[model]\ndtype = "bfloat16"\n')
+    assert demo._run(0, SETTINGS, config, tmp_path)["number"] == 1
+    assert demo._run(0, SETTINGS, config, tmp_path)["number"] == 1
+
+
 @pytest.mark.parametrize(
     ("after", "passed"),
     [([0.75, 0.9], True), ([0.9, 0.74], False), ([0.9, 0.79], False), ([], False)],
