@@ -21,7 +21,7 @@ from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import Scripted
 from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.statistics import Share
-from rejoinder.evaluation.watch import Judged, Progress
+from rejoinder.evaluation.watch import Progress
 
 from .kit import on_topic
 
@@ -54,8 +54,8 @@ class FakeLearner:
         assert temperature == SETTINGS.temperature
         return 0.5 * len(completions)
 
-    async def judged(self) -> dict[str, Judged]:
-        return {"chatcmpl-5": Judged(0, -1), "chatcmpl-6": Judged(0, None)}
+    async def judged(self) -> dict[str, int | None]:
+        return {"chatcmpl-5": -1, "chatcmpl-6": None}
 
 
 class Silent:
