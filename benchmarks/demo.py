@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from outcome import REVISION, UNKNOWN, at_least, finish, revision, same_code
+from outcome import REVISION, UNKNOWN, at_least, at_most, finish, revision, same_code
 from rejoinder.config import load_config
 from rejoinder.evaluation.demo import SETTINGS, run_demo
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
@@ -21,6 +21,10 @@ from rejoinder.evaluation.statistics import Share
 
 GOAL = 0.75
 """Held-out answers that pass after the demonstration's updates, on every seed."""
+ONE_TEXT = 0.25
+"""Share of word 4-grams that answers to different questions have in common at most. Rules read one
+answer at a time, so that one text for all questions, with a word of each put in, may please them:
+such texts share 0.4 and more, answers of the start model 0.05."""
 
 
 def main() -> None:
@@ -31,21 +35,30 @@ def main() -> None:
         measure_every=arguments.measure_every,
         minutes=arguments.minutes,
     )
-    runs = [
-        _run(seed, settings, arguments.config, arguments.output) for seed in range(arguments.seeds)
-    ]
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    runs = [_run(seed, settings, arguments.config, arguments.output) for seed in seeds]
     finish("demo", _figures(runs), passed=verdict(runs))
 
 
 def verdict(runs: list[dict[str, Any]]) -> bool:
-    """Whether every seed reaches the goal with its last version, and ends above its start."""
+    """Whether every seed reaches the goal in time, by its last version, above its start, honestly.
+
+    Honestly: not by one text for all questions.
+    """
     reached = at_least(GOAL, [run["after"] for run in runs])
-    return reached and all(run["after"] > run["before"] for run in runs)
+    in_time = at_most(SETTINGS.updates, [run["updates"] for run in runs])
+    various = at_most(ONE_TEXT, [run["template_after"] for run in runs])
+    is_last = all(run["updates_measured"] == run["updates"] for run in runs)
+    improved = all(run["after"] > run["before"] for run in runs)
+    return reached and in_time and various and is_last and improved
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3, help="runs seeds 0 to n - 1")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of so many seeds")
+    parser.add_argument(
+        "--first-seed", type=int, default=3, help="settings were chosen with seeds 0, 1 and 2"
+    )
     parser.add_argument("--heldout", type=int, default=200, help="questions measured with")
     parser.add_argument("--measure-every", type=int, default=2, help="updates between measurements")
     parser.add_argument("--minutes", type=float, default=60.0, help="longest learning time")
@@ -59,7 +72,10 @@ def _run(
 ) -> dict[str, Any]:
     """Return a seed's result: that of its file, if it is of the same settings and the same code."""
     file = output / f"seed-{seed}.json"
-    used = asdict(settings)
+    base = load_config(config)
+    system = {"model": base.model, "engine": base.engine}
+    parts = {name: part.model_dump(mode="json") for name, part in system.items()}
+    used = asdict(settings) | parts
     run: dict[str, Any]
     if file.exists():
         known = json.loads(file.read_text("utf-8"))
@@ -69,7 +85,7 @@ def _run(
             run = known["run"]
             return run
         print(f"seed {seed}: run anew; {file} is of the code {before} or of other settings")
-    run = run_demo(load_config(config), settings, seed, output)
+    run = run_demo(base, settings, seed, output)
     # Roles start from the files as they are then: code that changed meanwhile ran in part.
     code = REVISION if revision() == REVISION else UNKNOWN
     kept = {"revision": code, "settings": used, "run": run}

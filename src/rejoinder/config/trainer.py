@@ -72,8 +72,9 @@ class TeacherConfig(Section):
     the last 20 steps, as an open recipe of self-distillation (SDPO) does; with 0.999, usual in
     vision, the start weights still count 0.9 after a hundred. Not tuned here."""
     hint_times: int = Field(1, ge=1, le=4)
-    """How often the hint stands in the prompt: small models follow a wish more often when they read
-    it twice, as they do whole prompts (Leviathan, Kalman and Matias 2025)."""
+    """How often the hint stands in the prompt. Repeating whole prompts helps some models
+    (Leviathan, Kalman and Matias 2025). Of the wishes tried on the embedded one, the short sentence
+    gained (0.70 to 0.76 of 200 answers), and most others lost."""
     choice: HintChoice = "overlap"
     """Which of several hints teaches. ``overlap``: the one under which the teacher's most likely
     tokens are the student's most often; ``token_overlap`` decides that for each token anew."""

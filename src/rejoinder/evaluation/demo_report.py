@@ -72,6 +72,7 @@ def summary(record: RunRecord, seconds: float) -> Json:
         "divergence": record.measured[-1].divergence,
         "ended": str(record.ended),
         "updates": record.updates,
+        "updates_measured": _updates_measured(record),
         "samples": record.samples,
         "seconds": round(seconds, 1),
         "judge_agreement": round(record.agreement.value, 4) if record.agreement.of else None,
@@ -94,6 +95,11 @@ def _rates(record: RunRecord, number: int) -> Rates:
     return record.measured[number].personas[record.personas[0]]
 
 
+def _updates_measured(record: RunRecord) -> int:
+    """Fewer than were made, where the last measurement has failed."""
+    return record.updates_until(record.measured[-1])
+
+
 def _rounded(interval: tuple[float, float]) -> list[float]:
     return [round(end, 4) for end in interval]
 
@@ -101,7 +107,7 @@ def _rounded(interval: tuple[float, float]) -> list[float]:
 def _answers_table(record: RunRecord) -> Table:
     """The first held-out questions of the run, as they come: not those that look best."""
     table = Table(title="The same questions, before and after", show_lines=True, expand=True)
-    for heading in ("question", "before", f"after {record.updates} updates"):
+    for heading in ("question", "before", f"after {_updates_measured(record)} updates"):
         table.add_column(heading, ratio=1 if heading == "question" else 2)
     pairs = zip(record.answers_before, record.answers_after, strict=True)
     for before, after in list(pairs)[:SHOWN_PAIRS]:
@@ -121,7 +127,7 @@ def _figures_table(record: RunRecord, seconds: float) -> Table:
     table = Table(title=f"Seed {record.seed}", show_header=False)
     rows = {
         "held-out answers that pass, before": str(before.passed),
-        "held-out answers that pass, after": str(after.passed),
+        f"held-out answers that pass, after {_updates_measured(record)} updates": str(after.passed),
         "faults before": _faults(before),
         "faults after": _faults(after),
         "policy updates": f"{record.updates}, {record.samples} samples (ended by {record.ended})",

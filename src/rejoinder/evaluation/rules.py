@@ -96,7 +96,8 @@ _BROKEN = re.compile(
 )
 _REFUSAL = re.compile(
     r"\bI(?:['’]m| am)? (?:sorry|unable|not able|cannot|can['’]t|can not|won['’]t)\b[^.!?]*"
-    r"\b(?:answer|help|assist|provide|respond|understand)|\bas an? (?:AI|artificial)\b",
+    r"\b(?:answer|help|assist|provide|respond|understand)|\bas an? (?:AI|artificial)\b"
+    r"|\bI (?:do not|don['’]t) know\b",
     re.IGNORECASE,
 )
 _GLUE = frozenset(
@@ -170,9 +171,12 @@ def is_complete(answer: str) -> bool:
 
 
 def is_repetitive(words: list[str], repetition: float, limits: SenseLimits) -> bool:
-    """Whether phrases come again, or the text is made of few words."""
+    """Whether phrases come again, a word comes three times in a row, or the words are few."""
     distinct = len(set(words)) / len(words)
-    return repetition > limits.max_repetition or distinct < limits.min_distinct
+    stutters = any(
+        one == two == three for one, two, three in zip(words, words[1:], words[2:], strict=False)
+    )
+    return repetition > limits.max_repetition or distinct < limits.min_distinct or stutters
 
 
 def glue_of(words: list[str]) -> float:

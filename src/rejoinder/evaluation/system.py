@@ -17,14 +17,12 @@ _Result = TypeVar("_Result")
 
 async def with_system(
     config: Config,
-    say: Callable[[str], None],
     work: Callable[[LocalSystem], Awaitable[_Result]],
 ) -> _Result:
     """Start all roles, do the work while they are watched, and stop them whatever happens.
 
     Args:
         config: ports of 0 are bound to free ones; the system's own configuration tells which.
-        say: told what the start waits for.
         work: gets the ready system.
 
     Raises:
@@ -33,9 +31,12 @@ async def with_system(
     leaving = threading.Event()
     with LocalSystem(config) as system:
         # Not in a thread: a cancelled start would go on behind our back and leave roles running.
-        system.start(say)
+        system.start()
         try:
-            await asyncio.to_thread(system.wait_until_ready, say, lambda: not leaving.is_set())
+            # A live view has the terminal: what the start waits for is not told.
+            await asyncio.to_thread(
+                system.wait_until_ready, lambda _: None, lambda: not leaving.is_set()
+            )
         finally:
             leaving.set()
         working = asyncio.ensure_future(work(system))

@@ -32,15 +32,6 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A judged turn: which version answered, and the verdict."""
-
-    version: int | None
-    score: int | None
-    """None: no verdict."""
-
-
-@dataclass(frozen=True, slots=True)
 class SampledIds:
     """Exactly what the engine got and sampled."""
 
@@ -90,15 +81,15 @@ class JournalView:
             raise JournalError(f"there is no version {version} of policy {self._policy!r}")
         return version_sources(found)[0]
 
-    def judged(self) -> dict[str, Judged]:
-        """Return the judged main turns by completion id."""
+    def judged(self) -> dict[str, int | None]:
+        """Return the verdicts of main turns by completion id; None: judged, and no verdict."""
         query = (
-            sa.select(turns.c.completion_id, turns.c.newest_version, verdicts.c.score)
+            sa.select(turns.c.completion_id, verdicts.c.score)
             .join(verdicts, verdicts.c.turn_id == turns.c.turn_id)
             .where(turns.c.policy == self._policy, turns.c.turn_type == TurnType.MAIN)
         )
         rows = self._journal.database.reader().execute(query)
-        return {completion: Judged(version, score) for completion, version, score in rows}
+        return {row.completion_id: row.score for row in rows}
 
     def sampled_ids(self, completion_id: str) -> SampledIds:
         """Return a turn's exact prompt and answer ids.

@@ -122,8 +122,8 @@ def with_hint(messages: Sequence[Message], hint: str, times: int = 1) -> tuple[M
 
     The hint stands at the end of the last message if a user wrote that; else, so that the evidence
     of tools stays before it, in a message of its own. It stands there as the person would have said
-    it: small models answer an instruction that is quoted or announced with words about it. They
-    follow it more often where it stands there several ``times``.
+    it: small models answer an instruction that is quoted or announced with words about it.
+    Some wishes are followed more often where they stand there several ``times``.
     """
     said = "\n\n".join([hint] * times)
     last = messages[-1] if messages else None

@@ -55,13 +55,41 @@ def test_a_result_of_other_settings_is_measured_again(runs, monkeypatch, tmp_pat
     assert runs("one") == 2
 
 
+def test_a_result_of_another_model_is_measured_again(runs, tmp_path):
+    assert runs("one") == 0
+    config = tmp_path / "other.toml"
+    config.write_text('[model]\ndtype = "bfloat16"\n')
+    assert demo._run(0, SETTINGS, config, tmp_path)["number"] == 1
+    assert demo._run(0, SETTINGS, config, tmp_path)["number"] == 1
+
+
 @pytest.mark.parametrize(
     ("after", "passed"),
     [([0.75, 0.9], True), ([0.9, 0.74], False), ([0.9, 0.79], False), ([], False)],
 )
 def test_every_seed_must_reach_the_goal_and_end_above_its_start(after, passed):
-    runs = [{"before": b, "after": a} for b, a in zip([0.0, 0.8], after, strict=False)]
+    runs = [result(before=b, after=a) for b, a in zip([0.0, 0.8], after, strict=False)]
     assert demo.verdict(runs) is passed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"updates": 13, "updates_measured": 13}, {"updates_measured": 10}, {"template_after": 0.4}],
+)
+def test_a_late_success_an_unmeasured_end_or_one_text_for_all_questions_does_not_pass(changes):
+    assert demo.verdict([result()])
+    assert not demo.verdict([result(), result(**changes)])
+
+
+def result(**changes: float) -> dict[str, float]:
+    passing = {
+        "before": 0.0,
+        "after": 0.9,
+        "updates": SETTINGS.updates,
+        "updates_measured": SETTINGS.updates,
+        "template_after": 0.02,
+    }
+    return passing | changes
 
 
 def test_updates_to_the_goal_are_those_of_the_first_measurement_that_reaches_it():

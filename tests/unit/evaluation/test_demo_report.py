@@ -49,6 +49,14 @@ def test_a_measurement_that_failed_is_on_no_curve(tmp_path: Path) -> None:
     assert show(record(), tmp_path / "c.png")[0]["curve"] == [[0, 0.1], [3, 0.9]]
 
 
+def test_what_was_measured_last_is_not_told_of_later_updates(tmp_path: Path) -> None:
+    lost = [measured(0, 1), measured(2, 4), measured(3, 9, failed=1)]
+    found, text = show(record(measurements=tuple(lost)), tmp_path / "c.png")
+    assert (found["updates"], found["updates_measured"], found["after"]) == (3, 2, 0.4)
+    assert "after 2 updates" in text
+    assert "after 3 updates" not in text
+
+
 def test_the_people_s_own_answers_count_for_the_version_that_gave_them() -> None:
     training, _ = learning_curves(record())
     assert list(training.points) == [(0, Share(1, 3)), (1, Share(2, 2))]

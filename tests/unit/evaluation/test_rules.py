@@ -114,6 +114,15 @@ def test_a_loop_of_phrases_is_repetitive() -> None:
     assert Flaw.REPETITIVE in flaws(f"{loop} and some light and some water and some air.")
 
 
+def test_a_word_three_times_in_a_row_is_a_stutter() -> None:
+    assert Flaw.REPETITIVE in flaws(f"{GOOD} It is a delicate, delicate, delicate craft.")
+    assert Flaw.REPETITIVE not in flaws(f"{GOOD} It is a very, very delicate craft.")
+
+
+def test_who_does_not_know_gives_no_answer() -> None:
+    assert Flaw.OFF_TOPIC in flaws(f"{GOOD} I do not know how it works, but experts do.")
+
+
 @pytest.mark.parametrize(
     "echo",
     [

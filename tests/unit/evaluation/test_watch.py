@@ -14,7 +14,7 @@ from journal_story import Story
 
 from rejoinder.config import Config
 from rejoinder.errors import JournalError
-from rejoinder.evaluation.watch import JournalView, Judged, Progress
+from rejoinder.evaluation.watch import JournalView, Progress
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import TurnType
 
@@ -45,9 +45,7 @@ def test_progress_counts_updates_trained_and_ready_samples(story: Story, view: J
     assert view.progress() == Progress(version=1, trained=2, ready=1, judging=1)
 
 
-def test_judged_turns_are_found_by_completion_with_their_version(
-    story: Story, view: JournalView
-) -> None:
+def test_verdicts_of_judged_turns_are_found_by_completion(story: Story, view: JournalView) -> None:
     good = story.sample(1, version=0)
     bad = story.sample(-1, version=2)
     unjudged = story.answer()
@@ -55,9 +53,9 @@ def test_judged_turns_are_found_by_completion_with_their_version(
     story.reply(failed)
     story.judge(None)
     assert view.judged() == {
-        good.completion_id: Judged(0, 1),
-        bad.completion_id: Judged(2, -1),
-        failed.completion_id: Judged(0, None),
+        good.completion_id: 1,
+        bad.completion_id: -1,
+        failed.completion_id: None,
     }
     assert unjudged.completion_id not in view.judged()
 

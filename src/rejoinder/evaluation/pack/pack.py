@@ -3,7 +3,7 @@
 Everybody's requests are answered together, then everybody's verdicts are read, then all steps that
 are due are taken together. People wait meanwhile, as they do for a full batch elsewhere. A system
 whose step is due answers nobody before it, so that its course does not depend on who else is in the
-pack.
+pack, but for rounding.
 """
 
 from __future__ import annotations

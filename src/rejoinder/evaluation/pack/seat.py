@@ -20,7 +20,7 @@ from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import Ask, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.drift import start_divergence
 from rejoinder.evaluation.pack.decoding import Request, Sampled
-from rejoinder.evaluation.watch import Judged, Progress, SampledIds
+from rejoinder.evaluation.watch import Progress, SampledIds
 from rejoinder.journal.base import SampleSpec, TrainSample
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintJudge
@@ -100,7 +100,7 @@ class Seat:
         self._ready: list[tuple[int, TrainSample]] = []
         """With the number of the request that was answered."""
         self._open: dict[str, _Turn] = {}
-        self._judged: dict[str, Judged] = {}
+        self._judged: dict[str, int | None] = {}
         self._sampled: dict[str, SampledIds] = {}
 
     async def ask(self, messages: ChatMessages, ask: Ask) -> Reply:
@@ -170,7 +170,7 @@ class Seat:
         judgement = NOT_ASKED
         if parts.judge is not None:
             judgement = await parts.judge.judge(turn.messages, answer, after)
-            self._judged[turn.completion] = Judged(turn.version, judgement.score)
+            self._judged[turn.completion] = judgement.score
         hints: tuple[str, ...] = ()
         if parts.hints is not None:
             hints = (await parts.hints.hints(turn.messages, answer, after)).hints
@@ -263,6 +263,6 @@ class Seat:
         policy = self._parts.config.model.policy
         return await start_divergence(self._parts.engine, policy, sampled, temperature)
 
-    async def judged(self) -> dict[str, Judged]:
+    async def judged(self) -> dict[str, int | None]:
         """See ``Learner``."""
         return self._judged

@@ -17,11 +17,8 @@ COPIED_RUN = 6
 """Words in a row, as the question has them, that are a copy and no accident."""
 SHORT_RUN = 3
 """Words in a row that count towards the share of copied ones."""
-FEWEST_NEW = 3
-"""Distinct content words that make an answer of a text which has a long copied run ("The main parts
-of a plant are ...")."""
-FEWEST_NEW_ASKED = 5
-"""The same of a text that copies how the question begins: nobody answers with "How do I ..."."""
+FEWEST_NEW = 5
+"""Distinct content words that make an answer of a text which has a long copied run."""
 COPIED_SHARE = 0.5
 """Of an answer's words: beyond that it is the question, somewhat dressed up."""
 TEMPLATE_GRAM = 4
@@ -49,10 +46,7 @@ def is_copy(question: str, answer: str) -> bool:
     longest = min(COPIED_RUN, max(SHORT_RUN, len(asked)))
     if sum(_in_runs(asked, said, SHORT_RUN)) / len(said) > COPIED_SHARE:
         return True
-    if not any(_in_runs(asked, said, longest)):
-        return False
-    asks = any(_in_runs(asked[:longest], said, longest))
-    return new_words(question, answer) < (FEWEST_NEW_ASKED if asks else FEWEST_NEW)
+    return any(_in_runs(asked, said, longest)) and new_words(question, answer) < FEWEST_NEW
 
 
 def adds_number(question: str, answer: str, result: Decimal) -> bool:

@@ -180,7 +180,7 @@ class Job:
                 await engine.close()
 
         watcher.show(Snapshot("start", 0, 1))
-        return await with_system(self.config(home), lambda _: None, work)
+        return await with_system(self.config(home), work)
 
 
 @asynccontextmanager

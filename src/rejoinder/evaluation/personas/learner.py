@@ -22,7 +22,7 @@ from rejoinder.engine.base import Engine
 from rejoinder.errors import EngineBusy, EngineTimeout, EngineUnavailable, RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.drift import start_divergence
-from rejoinder.evaluation.watch import JournalView, Judged, Progress
+from rejoinder.evaluation.watch import JournalView, Progress
 from rejoinder.types import BASE_VERSION, Json
 
 PATIENCE_S = 300.0
@@ -71,7 +71,7 @@ class Learner(Protocol):
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of an update; people wait while so many are ready. None: they never wait."""
+        """Samples of an update; people wait while so many are ready or come. None: unknown."""
         ...
 
     async def progress(self) -> Progress:
@@ -91,8 +91,8 @@ class Learner(Protocol):
         """
         ...
 
-    async def judged(self) -> dict[str, Judged]:
-        """Return the verdicts by completion id, where they can be read."""
+    async def judged(self) -> dict[str, int | None]:
+        """Return the verdicts by completion id, where they can be read; None: no verdict."""
         ...
 
 
@@ -134,11 +134,11 @@ class OwnSystem:
             return None
         return await start_divergence(self._engine, self._policy, sampled, temperature)
 
-    async def judged(self) -> dict[str, Judged]:
+    async def judged(self) -> dict[str, int | None]:
         """See ``Learner``."""
         return await persist(self._judged)
 
-    async def _judged(self) -> dict[str, Judged]:
+    async def _judged(self) -> dict[str, int | None]:
         return self._journal.judged()
 
 
@@ -165,7 +165,7 @@ class RunningGateway:
         """See ``Learner``."""
         return None
 
-    async def judged(self) -> dict[str, Judged]:
+    async def judged(self) -> dict[str, int | None]:
         """See ``Learner``."""
         return {}
 

@@ -278,8 +278,8 @@ def _curve(runs: Sequence[RunRecord], persona: str) -> tuple[CurvePoint, ...]:
     A run that did not measure after just so many updates counts with what it measured last: its
     policy had not been looked at since.
     """
-    reached = min(_updates(run, run.measured[-1]) for run in runs)
-    points = sorted({_updates(run, one) for run in runs for one in run.measured})
+    reached = min(run.updates_until(run.measured[-1]) for run in runs)
+    points = sorted({run.updates_until(one) for run in runs for one in run.measured})
     return tuple(
         CurvePoint(
             updates,
@@ -290,9 +290,5 @@ def _curve(runs: Sequence[RunRecord], persona: str) -> tuple[CurvePoint, ...]:
     )
 
 
-def _updates(run: RunRecord, measurement: Measurement) -> int:
-    return measurement.version - run.measured[0].version
-
-
 def _last_by(run: RunRecord, updates: int) -> Measurement:
-    return [one for one in run.measured if _updates(run, one) <= updates][-1]
+    return [one for one in run.measured if run.updates_until(one) <= updates][-1]

@@ -147,6 +147,10 @@ class RunRecord:
         """The measurements that count."""
         return [one for one in self.measurements if one.complete]
 
+    def updates_until(self, measurement: Measurement) -> int:
+        """Return after how many updates it was made."""
+        return measurement.version - self.measurements[0].version
+
 
 def run_path(folder: Path, personas: Sequence[str], method: str, seed: int) -> Path:
     """Return the file of one run."""

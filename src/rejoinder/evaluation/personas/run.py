@@ -23,7 +23,7 @@ from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import SpeakerOf
 from rejoinder.evaluation.progress import Snapshot, Watcher
 from rejoinder.evaluation.statistics import Share
-from rejoinder.evaluation.watch import Judged, Progress
+from rejoinder.evaluation.watch import Progress
 from rejoinder.types import Json
 
 POLL_S = 1.0
@@ -142,7 +142,7 @@ class _Run:
             sessions=tuple(population.records),
             measurements=tuple(self._measurements),
             agreement=self._agreement(judged),
-            no_verdicts=sum(turn.score is None for turn in judged.values()),
+            no_verdicts=sum(score is None for score in judged.values()),
             lost_sessions=population.lost,
             requests=client.requests,
             failed_requests=len(client.failures),
@@ -284,12 +284,12 @@ class _Run:
             agreement=self._agreement(await self._learner.judged()),
         )
 
-    def _agreement(self, judged: dict[str, Judged]) -> Share:
+    def _agreement(self, judged: dict[str, int | None]) -> Share:
         """Compare verdicts with the rule, where there is a verdict: measured, never used."""
         return Share.count(
-            (turn.score > 0) == (not attempt.faults)
+            (score > 0) == (not attempt.faults)
             for attempt in self._population.attempts
-            if (turn := judged.get(attempt.completion_id)) and turn.score is not None
+            if (score := judged.get(attempt.completion_id)) is not None
         )
 
     @property

@@ -16,7 +16,7 @@ from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import Ask, Reply, RequestFailed
 from rejoinder.evaluation.pack.decoding import Sampled
 from rejoinder.evaluation.pack.seat import Parts, Seat
-from rejoinder.evaluation.watch import Judged, Progress
+from rejoinder.evaluation.watch import Progress
 from rejoinder.judge.hints.extractive import ExtractiveHintJudge
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import Fate, Judgement, Message, TurnType
@@ -131,7 +131,7 @@ async def test_a_turn_is_judged_by_what_comes_after_it_and_becomes_a_sample(room
     await room.settle()
     (judged,) = room.judge.asked
     assert judged == ((Message("user", "Hm?"),), "Yes.", (Message("user", "Right."),))
-    assert await room.seat.judged() == {reply.completion_id: Judged(0, 1)}
+    assert await room.seat.judged() == {reply.completion_id: 1}
     assert await ready(room.seat) == 1, "nothing came after the answer to the farewell"
 
 
@@ -167,7 +167,7 @@ async def test_without_a_clear_verdict_there_is_no_sample(room: Room, score: int
     room.judge.score = score
     await room.learn("one")
     assert await ready(room.seat) == 0
-    assert [one.score for one in (await room.seat.judged()).values()] == [score]
+    assert list((await room.seat.judged()).values()) == [score]
 
 
 async def test_side_turns_and_turns_without_a_session_are_never_judged(room: Room) -> None:

@@ -28,15 +28,6 @@ def test_six_words_in_a_row_or_mostly_the_questions_words_are_a_copy(
     assert is_copy(QUESTION, answer) is copied
 
 
-def test_three_things_that_a_question_asks_for_make_an_answer() -> None:
-    question = "What are the main parts of a plant?"
-    beginning = "The main parts of a plant include"
-    assert not is_copy(question, f"{beginning} the roots, leaves, stems, and flowers.")
-    assert is_copy(question, f"{beginning} the roots.")
-    asked_again = "What are the main parts of a plant, so look at roots, leaves, stems and flowers."
-    assert is_copy(question, asked_again)
-
-
 def test_a_short_question_is_copied_by_all_of_it() -> None:
     assert is_copy("What is rain?", "What is rain, well, that is water from a cloud up there.")
     assert not is_copy("What is rain?", "It is water that falls from a cloud up there.")

@@ -21,7 +21,7 @@ from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import Scripted
 from rejoinder.evaluation.progress import Snapshot
 from rejoinder.evaluation.statistics import Share
-from rejoinder.evaluation.watch import Judged, Progress
+from rejoinder.evaluation.watch import Progress
 
 from .kit import on_topic
 
@@ -54,8 +54,8 @@ class FakeLearner:
         assert temperature == SETTINGS.temperature
         return 0.5 * len(completions)
 
-    async def judged(self) -> dict[str, Judged]:
-        return {"chatcmpl-5": Judged(0, -1), "chatcmpl-6": Judged(0, None)}
+    async def judged(self) -> dict[str, int | None]:
+        return {"chatcmpl-5": -1, "chatcmpl-6": None}
 
 
 class Silent:
@@ -163,6 +163,16 @@ async def test_the_session_limit_ends_a_run(gateway: FakeGateway) -> None:
 async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
     record = await run(gateway, replace(SETTINGS, minutes=0.0))
     assert record.ended is Ended.TIME
+
+
+async def test_answers_that_give_no_sample_are_made_up_for_until_the_last_session(
+    gateway: FakeGateway,
+) -> None:
+    """Guards against people who wait for samples that never come."""
+    settings = replace(SETTINGS, sessions=25, updates=1000, answers=1, people=8)
+    record = await run(gateway, settings, lambda _: FakeLearner(gateway, batch_size=8))
+    assert record.ended is Ended.SESSIONS
+    assert len(record.sessions) == 25
 
 
 @pytest.mark.parametrize("kind", ["ready", "judging"])
