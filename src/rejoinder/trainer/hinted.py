@@ -92,14 +92,17 @@ class HintRenderer:
     ) -> tuple[list[int], bool] | HintFault:
         """Return a prompt that leaves room for the answer, with as many sentences as fit.
 
-        The student's prompt may have more after the ``end`` of the conversation: it begins the
-        answer. A sentence is never cut: half of one may ask for the contrary.
+        Where room is short, the hint stands there less often before it loses a sentence. The
+        student's prompt may have more after the ``end`` of the conversation: it begins the answer. A
+        sentence is never cut: half of one may ask for the contrary.
         """
         most = self._context_length - len(sample.answer_ids)
         sentences = _SENTENCE.findall(hint) or [hint]
-        for count in range(len(sentences), 0, -1):
+        whole = [(len(sentences), times) for times in range(self._times, 0, -1)]
+        part = [(count, 1) for count in range(len(sentences) - 1, 0, -1)]
+        for count, times in (*whole, *part):
             text = "".join(sentences[:count]).strip()
-            ids = self._ids(sample, with_hint(sample.messages, text, self._times))
+            ids = self._ids(sample, with_hint(sample.messages, text, times))
             if ids is None:
                 return HintFault.TEMPLATE_REFUSES
             own, begun = sample.prompt_ids[:end], sample.prompt_ids[end:]

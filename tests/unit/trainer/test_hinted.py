@@ -93,6 +93,15 @@ def test_a_hint_stands_there_as_often_as_is_asked_for() -> None:
     assert f"Why is the sky blue?\n\n{HINT}\n\n{HINT}" in text_of(prompt)
 
 
+def test_where_room_is_short_it_stands_there_less_often_and_is_not_shortened() -> None:
+    one = sample()
+    (once,) = prompts(one).prompts
+    context = len(once) + len(one.answer_ids)
+    renderer = HintRenderer(Characters(), context, CHARACTERS, times=3)  # type: ignore[arg-type]
+    found = renderer.prompts(one)
+    assert (found.prompts, found.shortened) == ((once,), 0)
+
+
 def test_after_tool_results_it_stands_in_a_message_of_its_own() -> None:
     talk = (*QUESTION, Message("assistant", ""), Message("tool", "scattering"))
     found = with_hint(talk, HINT)
