@@ -300,6 +300,22 @@ async def test_usage_tells_thoughts_and_cached_tokens(tools_gateway, thinker):
         assert made.usage.output_tokens_details.reasoning_tokens < made.usage.output_tokens / 2
 
 
+async def test_tokens_that_come_together_are_told_apart_like_those_that_come_one_by_one(
+    tools_gateway,
+):
+    """Joined, thoughts took the log-probabilities of the text, and all tokens were thoughts."""
+    async with tools_gateway() as g, client_of(g) as client:
+        told = []
+        for together in (False, True):
+            g.engine.say("<think>\nHm.\n</think>\n\nYes.", together=together)
+            made = await ask(client, stream=False, input="?", top_logprobs=1)
+            (part,) = made.output[-1].content
+            told.append((part.text, part.logprobs, made.usage.output_tokens_details))
+        one_by_one, at_once = told
+        assert at_once == one_by_one
+        assert at_once[1]
+
+
 async def test_an_engine_that_fails_in_a_stream_gives_a_failed_response(gateway):
     async with gateway() as g, client_of(g, max_retries=0) as client:
         g.engine.say("Paris.", error=EngineUnavailable("it went away"), error_after=3)

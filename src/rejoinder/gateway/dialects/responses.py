@@ -54,6 +54,7 @@ class Responses:
             without_effect(raw, ResponsesBody, IGNORED) + _more_ignored(body, offered),
             partial(self._writer, body, echo, offered.spaces),
             follows=True,
+            by_token=True,
             common=(echo["instructions"], echo["tools"]),
         )
 
