@@ -162,10 +162,11 @@ async def test_what_is_kept_is_what_was_sent(gateway):
         assert again.to_dict() == last.response.to_dict()
 
 
-async def test_instructions_and_tools_of_many_responses_are_stored_once(gateway):
+async def test_instructions_tools_and_forms_of_many_responses_are_stored_once(gateway):
     long = "Speak of rivers é. " * 25
     described = [{**TOOLS[0], "description": long * 100}]  # this template shows no tools
-    asked = {"instructions": long, "tools": described, "input": "Hi"}
+    form = {"type": "json_schema", "name": "x", "schema": {"description": long * 100}}
+    asked = {"instructions": long, "tools": described, "text": {"format": form}, "input": "Hi"}
     async with gateway() as g:
         answers = [await g.client.post("/v1/responses", json=asked) for _ in range(10)]
         sent = [answer.content for answer in answers if answer.status_code == 200]

@@ -55,7 +55,7 @@ class Responses:
             partial(self._writer, body, echo, offered.spaces),
             follows=True,
             by_token=True,
-            common=(echo["instructions"], echo["tools"]),
+            common=(echo["instructions"], echo["tools"], echo["text"]),
         )
 
     def _writer(

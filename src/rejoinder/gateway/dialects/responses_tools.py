@@ -128,8 +128,8 @@ def shown_tools(offered: Offered, choice: str | Json | None) -> Sequence[Json]:
 
 def _allowed(offered: Offered, listed: object) -> list[Json]:
     given = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    whole = {name for one in given if (name := _space_named(one)) is not None}
-    names = {name for one in given if isinstance(name := _named(one), str)}
+    whole = {space for one in given if (space := _space_named(one)) is not None}
+    names = {called for one in given if isinstance(called := _named(one), str)}
     return [
         function
         for function in offered.functions
