@@ -61,6 +61,8 @@ class Script:
     logprob: float = -0.5
     versions: tuple[int, ...] = (3,)
     """Version of each token; the last one for all others."""
+    together: bool = False
+    """All tokens are there at once, as after a while in which nobody could read them."""
 
 
 class ObedientEngine:
@@ -109,7 +111,8 @@ class ObedientEngine:
                     raise script.error
                 if script.gate is not None and index == script.gate_after:
                     await script.gate.wait()
-                await asyncio.sleep(0)
+                if not script.together:
+                    await asyncio.sleep(0)
                 finish = None
                 if index == len(kept) - 1:
                     finish = FinishReason.STOP if len(ids) <= limit else FinishReason.LENGTH

@@ -162,10 +162,11 @@ async def test_what_is_kept_is_what_was_sent(gateway):
         assert again.to_dict() == last.response.to_dict()
 
 
-async def test_instructions_and_tools_of_many_responses_are_stored_once(gateway):
+async def test_instructions_tools_and_forms_of_many_responses_are_stored_once(gateway):
     long = "Speak of rivers é. " * 25
     described = [{**TOOLS[0], "description": long * 100}]  # this template shows no tools
-    asked = {"instructions": long, "tools": described, "input": "Hi"}
+    form = {"type": "json_schema", "name": "x", "schema": {"description": long * 100}}
+    asked = {"instructions": long, "tools": described, "text": {"format": form}, "input": "Hi"}
     async with gateway() as g:
         answers = [await g.client.post("/v1/responses", json=asked) for _ in range(10)]
         sent = [answer.content for answer in answers if answer.status_code == 200]
@@ -298,6 +299,22 @@ async def test_usage_tells_thoughts_and_cached_tokens(tools_gateway, thinker):
         assert made.usage.input_tokens_details.cached_tokens == 4
         assert made.usage.output_tokens_details.reasoning_tokens >= len("Hm.")
         assert made.usage.output_tokens_details.reasoning_tokens < made.usage.output_tokens / 2
+
+
+async def test_tokens_that_come_together_are_told_apart_like_those_that_come_one_by_one(
+    tools_gateway,
+):
+    """Joined, thoughts took the log-probabilities of the text, and all tokens were thoughts."""
+    async with tools_gateway() as g, client_of(g) as client:
+        told = []
+        for together in (False, True):
+            g.engine.say("<think>\nHm.\n</think>\n\nYes.", together=together)
+            made = await ask(client, stream=False, input="?", top_logprobs=1)
+            (part,) = made.output[-1].content
+            told.append((part.text, part.logprobs, made.usage.output_tokens_details))
+        one_by_one, at_once = told
+        assert at_once == one_by_one
+        assert at_once[1]
 
 
 async def test_an_engine_that_fails_in_a_stream_gives_a_failed_response(gateway):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from rejoinder.types import Message
 
@@ -35,10 +37,12 @@ def _by_user(message: Message) -> Message:
 
 def _joined(messages: Sequence[Message]) -> tuple[Message, ...]:
     made: list[Message] = []
-    for message in messages:
-        last = made[-1] if made else None
-        if last is not None and last.role == message.role and message.role in ("system", "user"):
-            made[-1] = replace(last, content=BETWEEN.join((last.content, message.content)))
+    for role, group in groupby(messages, attrgetter("role")):
+        first, *others = group
+        if others and role in ("system", "user"):
+            # All at once: one after the other would copy a long row again for each of its texts.
+            contents = [first.content, *(other.content for other in others)]
+            made.append(replace(first, content=BETWEEN.join(contents)))
         else:
-            made.append(message)
+            made += [first, *others]
     return tuple(made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
@@ -29,6 +30,8 @@ _KEEP_S = 30.0
 """How long an idle connection is kept: less than the server does."""
 _GRACE_S = 5.0
 """How much longer than a request's own deadline the client waits: the engine's word comes first."""
+_END_S = 1.0
+"""How long a whole answer waits for the end of its response, to use the connection again."""
 
 _Answer = TypeVar("_Answer")
 
@@ -40,10 +43,12 @@ class HttpEngine:
     """
 
     def __init__(self, url: str) -> None:
-        """``url`` is that of a server: ``http://host:port``."""
+        """``url`` is that of a server: ``http://host:port``, or ``https`` where a proxy has TLS."""
         self._url = url.rstrip("/")
         parts = urlsplit(self._url)
-        self._host, self._port, self._name = parts.hostname or "", parts.port or 80, parts.netloc
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._host, self._port = parts.hostname or "", parts.port or (443 if self._tls else 80)
+        self._name, self._path = parts.netloc, parts.path
         self._closed = False
         self._open: set[Connection] = set()
         self._idle: deque[tuple[float, Connection]] = deque()
@@ -62,7 +67,7 @@ class HttpEngine:
                 for chunk in reader.feed(data):
                     yield chunk
                     if chunk.finish_reason is not None:
-                        await connection.rest()  # read to its end, it can be used again
+                        await _read_to_end(connection)
                         return
         raise EngineUnavailable(f"the engine at {self._url} went away while it was answering")
 
@@ -118,7 +123,7 @@ class HttpEngine:
         """
         data = wire.encode(body)
         head = (
-            f"{method} /{path} HTTP/1.1\r\nhost: {self._name}\r\n"
+            f"{method} {self._path}/{path} HTTP/1.1\r\nhost: {self._name}\r\n"
             f"content-type: {wire.CONTENT_TYPE}\r\ncontent-length: {len(data)}\r\n\r\n"
         )
         connection: Connection | None = None
@@ -151,7 +156,9 @@ class HttpEngine:
             connection.close()
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, connection = await loop.create_connection(Connection, self._host, self._port)
+                _, connection = await loop.create_connection(
+                    Connection, self._host, self._port, ssl=self._tls
+                )
         except TimeoutError as error:
             raise EngineUnavailable(f"no connection to the engine at {self._url}") from error
         return connection
@@ -165,3 +172,10 @@ class HttpEngine:
         self._idle.append((now, connection))
         while self._idle[0][0] < now - _KEEP_S:
             self._idle.popleft()[1].close()
+
+
+async def _read_to_end(connection: Connection) -> None:
+    """Read what follows the last chunk. Nothing in it can undo an answer that is whole."""
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(_END_S):
+            await connection.rest()

@@ -199,11 +199,12 @@ class _Reply:
         first = [(choice, self._take(choice, chunk)) for choice, chunk in burst]
         data = writer.begin(fingerprint) + b"".join([writer.piece(*one) for one in first])
         await self._start(_STREAM_HEADERS, fingerprint)
-        while burst:
+        # Also where there is nothing to tell yet: the head leaves with it.
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        while burst := await self._generation.burst():
+            data = b"".join([writer.piece(choice, self._take(choice, it)) for choice, it in burst])
             if data:
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            burst = await self._generation.burst()
-            data = b"".join([writer.piece(choice, self._take(choice, it)) for choice, it in burst])
         # A client may take the finish reason for the end, so it too waits until all is durable.
         data = writer.end(recorded=await self._settle(fingerprint))
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
@@ -212,11 +213,12 @@ class _Reply:
         """Send one JSON body at the end."""
         job = self._job
         version = 0
+        # A stop string ends an answer at the token that completes it, so each is looked at.
         stops = any(sampling.stop for prompt in job.prompts for sampling in prompt.samplings)
+        by_token = stops or job.reading.by_token
         while burst := await self._generation.burst():
             version = burst[0][1].version
-            # A stop string ends an answer at the token that completes it, so each is looked at.
-            for choice, chunk in burst if stops else joined(burst):
+            for choice, chunk in burst if by_token else joined(burst):
                 piece = self._take(choice, chunk)
                 if job.reading.follows:
                     job.writer.piece(choice, piece)

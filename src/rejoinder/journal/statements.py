@@ -182,7 +182,7 @@ def _find_chain(within: str = "") -> Statement:
            t.trace, t.turn_type = 'side'
     FROM turns t JOIN sessions s ON s.session_id = t.session_id
     WHERE t.scope = :scope AND t.answer_chain = :chain AND t.turn_type = '{type_}' {within}
-    ORDER BY t.created_at DESC LIMIT :most)"""  # noqa: S608 - made of this file's own texts
+    ORDER BY t.created_at DESC LIMIT :most) AS newest_{type_}"""  # noqa: S608 - made of this file's own texts
         for type_ in TurnType
     ]
     return Statement(sa.text(" UNION ALL ".join(newest)))

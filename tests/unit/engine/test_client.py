@@ -165,6 +165,56 @@ async def test_a_server_that_goes_away_while_answering_is_unavailable(rest: byte
             await anext(stream)
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_what_becomes_of_a_server_behind_the_last_token_does_not_undo_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    hangs: bool,
+):
+    monkeypatch.setattr("rejoinder.engine.client._END_S", 0.05)
+
+    async def last(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + _http_chunk(FIRST + LAST))
+        await writer.drain()
+        if hangs:
+            await asyncio.sleep(5)
+
+    async with serving(last) as client:
+        found = await asyncio.wait_for(answer(client, request([1])), 2)
+    assert (found.ids, found.finish_reason) == ([5], FinishReason.STOP)
+
+
+async def test_nothing_goes_in_the_clear_to_an_engine_behind_tls():
+    said: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said.append(await reader.read(1 << 16))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    client = HttpEngine(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    with pytest.raises(EngineUnavailable):
+        await client.info()
+    await client.close()
+    server.close()
+    assert said[0].startswith(b"\x16\x03"), "no handshake of TLS"
+
+
+async def test_a_path_of_the_url_stays_before_that_of_a_request():
+    paths: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        paths.append((await reader.readuntil(b"\r\n")).split()[1])
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    client = HttpEngine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/engine/")
+    with pytest.raises(EngineUnavailable):
+        await client.info()
+    await client.close()
+    server.close()
+    assert paths == [b"/engine/info"]
+
+
 async def test_a_server_that_hangs_is_a_timeout_some_seconds_after_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -15,7 +15,7 @@ import torch
 from rejoinder.engine.base import Constraint, GenerateRequest
 from rejoinder.engine.torch_engine.engine import TorchEngine
 from rejoinder.engine.torch_engine.guide import Guide
-from rejoinder.errors import ConstraintRefused, EngineTimeout
+from rejoinder.errors import ConstraintRefused, EngineError, EngineTimeout
 from rejoinder.models.loading import load_model
 from rejoinder.types import FinishReason
 from tiny_model import (
@@ -164,6 +164,29 @@ async def test_a_schema_that_turns_out_too_dear_fails_its_own_answer_only(
     assert len(held.ids) == 1
     assert (await free).finish_reason is not None
     assert (await engine.info()).last_error is None
+
+
+class Panic(BaseException):
+    """What a panic of a library in Rust is: no ``Exception``."""
+
+
+@pytest.mark.parametrize("fault", [Panic, RuntimeError])
+async def test_a_mask_that_fails_ends_its_own_answer_and_not_the_engine(
+    engine: TorchEngine, monkeypatch, fault: type[BaseException]
+):
+    mask = Guide._mask
+
+    def failing(guide: Guide):
+        if guide._spent_s:
+            raise fault("internal")
+        return mask(guide)
+
+    monkeypatch.setattr(Guide, "_mask", failing)
+    free = asyncio.create_task(answer(engine, request(PROMPT, seed=1, max_tokens=20)))
+    with pytest.raises(EngineError, match="internal"):
+        await answer(engine, held_to({"const": "abc"}))
+    assert (await free).finish_reason is not None
+    assert "internal" in ((await engine.info()).last_error or "")
 
 
 async def test_a_stop_string_ends_a_constrained_answer_too(engine: TorchEngine, tiny_tokenizer):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,9 +15,10 @@ from tokenizers import Tokenizer, models
 
 from rejoinder.engine.base import Constraint
 from rejoinder.engine.torch_engine import grammars as module
+from rejoinder.engine.torch_engine import guide as guide_module
 from rejoinder.engine.torch_engine.grammars import Grammars
 from rejoinder.engine.torch_engine.guide import Guide
-from rejoinder.errors import ConstraintRefused, EngineTimeout
+from rejoinder.errors import ConstraintRefused, EngineTimeout, EngineUnavailable
 from rejoinder.models.tokenizer import ModelTokenizer
 
 VOCAB = 320
@@ -172,6 +174,36 @@ async def test_masks_that_cost_too_much_end_the_answer(grammars, tiny_tokenizer)
     schema = {"type": "string", "pattern": "^.*a.{2000}$"}
     with pytest.raises(ConstraintRefused, match="too complex"):
         await reads(grammars, tiny_tokenizer, schema, "".join(['"', *random.choices("ab", k=3000)]))
+
+
+async def test_a_refusal_that_quotes_a_long_text_is_made_at_once(grammars):
+    """A pattern over the text was quadratic: white space alone stopped the engine for seconds."""
+    schema = json.dumps({"type": "string", "pattern": "(" + " " * 60_000})
+    began = time.process_time()  # of this process, whose interpreter serves everybody
+    with pytest.raises(ConstraintRefused):
+        await grammars.guide(Constraint(schema), 60.0)
+    assert time.process_time() - began < 1.0
+
+
+async def test_only_the_processors_time_counts_against_an_answer(
+    grammars, tiny_tokenizer, monkeypatch
+):
+    monkeypatch.setattr(guide_module, "MOST_S", 0.05)
+    mask = Guide._mask
+
+    def waiting(guide: Guide):
+        time.sleep(0.06)  # as a thread waits on a machine with other work
+        return mask(guide)
+
+    monkeypatch.setattr(Guide, "_mask", waiting)
+    assert await reads(grammars, tiny_tokenizer, {"const": "ab"}, '"ab"')
+
+
+async def test_a_closed_engine_is_unavailable_and_no_fault(tiny_tokenizer):
+    made = Grammars(tiny_tokenizer, VOCAB)
+    made.close()
+    with pytest.raises(EngineUnavailable):
+        await made.guide(Constraint("{}"), 60.0)
 
 
 async def test_a_schema_is_tried_once_and_one_that_took_too_long_each_time(grammars, monkeypatch):

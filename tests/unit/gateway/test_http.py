@@ -61,6 +61,11 @@ async def test_a_streams_first_piece_goes_with_the_head_and_each_other_by_itself
     assert second == b"3\r\ntwo\r\n0\r\n\r\n"
 
 
+async def test_an_empty_piece_sends_the_head_of_a_stream_that_has_nothing_to_say_yet():
+    head, *_ = await written(b"GET", b"", b"two")
+    assert head.endswith(b"transfer-encoding: chunked\r\n\r\n")
+
+
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 async def test_a_head_without_a_body_is_sent_too(method):
     answer = b"".join(await written(method, b"", length=0))

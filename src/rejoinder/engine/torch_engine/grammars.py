@@ -30,8 +30,9 @@ _SPACE = r"[\x20\x0A\x09]{1,32}"
 """White space between two parts. Small models write it for ever where they may."""
 _NOTHING_FITS = "NoExtension"
 """What the library says where no byte can follow."""
-_OPTIONS_OF_OTHERS = re.compile(r"\s*Enable '\w+' option.*", re.DOTALL)
-"""Advice of the library about its own options, which clients do not have."""
+_OPTIONS_OF_OTHERS = re.compile(r"Enable '\w{1,40}' option.*", re.DOTALL)
+"""Advice of the library about its own options, which clients do not have. The text around it quotes
+the client's, so nothing in here may repeat without bound before what must come."""
 
 
 class Grammars:
@@ -57,7 +58,9 @@ class Grammars:
         Raises:
             ConstraintRefused: the schema is none, cannot be enforced, or costs too much.
             EngineTimeout: others' schemas took the time.
+            EngineUnavailable: the engine is closed.
         """
+        self._check_open()
         job = asyncio.get_running_loop().run_in_executor(self._compiling, self._make, constraint)
         try:
             return await asyncio.wait_for(job, within_s)
@@ -70,9 +73,12 @@ class Grammars:
         self._compiling.shutdown(wait=False)
         self._masking.shutdown(wait=False)
 
-    def _make(self, constraint: Constraint) -> Guide:
+    def _check_open(self) -> None:
         if self._closed:
             raise EngineUnavailable("the engine is closed")
+
+    def _make(self, constraint: Constraint) -> Guide:
+        self._check_open()
         if self._tokens is None:
             raise ConstraintRefused(
                 "answers of a model with such a tokenizer cannot be constrained"
@@ -149,7 +155,7 @@ def _tried(grammar: str) -> str:
 
 
 def _refused(fault: str) -> ConstraintRefused:
-    told = _OPTIONS_OF_OTHERS.sub("", fault.removesuffix("<non-verbose/>").strip())
+    told = _OPTIONS_OF_OTHERS.sub("", fault.removesuffix("<non-verbose/>")).strip()
     if told.startswith(_NOTHING_FITS):
         told = "no finite JSON text fits it"
     return ConstraintRefused(f"the schema cannot be enforced: {told[:_MOST_FAULT_CHARS]}")

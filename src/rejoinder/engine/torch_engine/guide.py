@@ -12,10 +12,10 @@ import torch
 from llguidance import LLMatcher
 from torch import Tensor
 
-from rejoinder.errors import ConstraintRefused
+from rejoinder.errors import ConstraintRefused, EngineError
 
 MOST_S = 10.0
-"""Time that the masks of one answer may take together."""
+"""Processor time that the masks of one answer may take together: what others take is not theirs."""
 
 
 class Guide:
@@ -52,6 +52,7 @@ class Guide:
 
         Raises:
             ConstraintRefused: the answer cannot go on, or costs too much.
+            EngineError: its mask could not be computed.
         """
         if self._coming is not None:
             try:
@@ -70,10 +71,14 @@ class Guide:
         return True
 
     def _go_on(self, id_: int) -> Tensor:
-        begin = time.perf_counter()
-        self._matcher.consume_token(id_)
-        mask = self._mask()
-        self._spent_s += time.perf_counter() - begin
+        begin = time.thread_time()
+        try:
+            self._matcher.consume_token(id_)
+            mask = self._mask()
+        except BaseException as error:  # a panic of the library is no Exception
+            text = f"what may come next could not be found: {type(error).__name__}: {error}"
+            raise EngineError(text) from error
+        self._spent_s += time.thread_time() - begin
         if self._matcher.is_error():
             fault = self._matcher.get_error().removesuffix("<non-verbose/>").strip()
             raise ConstraintRefused(f"the schema is too complex for this answer: {fault}")

@@ -233,6 +233,8 @@ class Worker:
                     generation.put_off()
             except ConstraintRefused as error:
                 self.scheduler.fail(generation, error)
+            except EngineError as error:
+                self._fail_one(generation, error)
         return ready
 
     def _draw(self, logits: Tensor, generations: list[Generation]) -> None:

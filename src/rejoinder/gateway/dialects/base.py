@@ -73,6 +73,9 @@ class Reading:
     """Makes the writer of this request's response."""
     follows: bool = False
     """The writer gets the pieces of a response that is not streamed, too: it needs their order."""
+    by_token: bool = False
+    """It gets them token by token: it counts tokens, or tells their log-probabilities, by what they
+    gave."""
     common: Sequence[bytes] = ()
     """See ``KeptResponse.common``."""
 

@@ -54,7 +54,8 @@ class Responses:
             without_effect(raw, ResponsesBody, IGNORED) + _more_ignored(body, offered),
             partial(self._writer, body, echo, offered.spaces),
             follows=True,
-            common=(echo["instructions"], echo["tools"]),
+            by_token=True,
+            common=(echo["instructions"], echo["tools"], echo["text"]),
         )
 
     def _writer(

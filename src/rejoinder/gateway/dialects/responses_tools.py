@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rejoinder.chat.families.blocks import tool_name
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.tool_choice import WantedCall, wanted_call
 from rejoinder.types import Json
@@ -47,6 +46,7 @@ def offered_tools(tools: Sequence[Json]) -> Offered:
         ApiError: 400, a tool that is not served, or two functions of one name.
     """
     functions: list[Json] = []
+    names: set[str] = set()
     spaces: dict[str, str] = {}
     hosted: str | None = None
     for tool, space, param in _flat(tools):
@@ -56,10 +56,11 @@ def offered_tools(tools: Sequence[Json]) -> Offered:
             continue
         function = _function(tool, space, param)
         name = function["function"]["name"]
-        if name in spaces or (space is not None and name in map(tool_name, functions)):
+        if name in spaces or (space is not None and name in names):
             raise ApiError(400, "invalid_value", f"the function {name!r} is there twice", param)
         if space is not None:
             spaces[name] = space
+        names.add(name)
         functions.append(function)
     if hosted is not None and not functions:
         raise _unserved("that the server runs", hosted)
@@ -127,13 +128,18 @@ def shown_tools(offered: Offered, choice: str | Json | None) -> Sequence[Json]:
 
 def _allowed(offered: Offered, listed: object) -> list[Json]:
     given = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    spaces = [one.get("name") for one in given if one.get("type") == "namespace"]
-    names = [_named(one) for one in given if one.get("type") != "namespace"]
+    whole = {space for one in given if (space := _space_named(one)) is not None}
+    names = {called for one in given if isinstance(called := _named(one), str)}
     return [
         function
         for function in offered.functions
-        if (name := function["function"]["name"]) in names or offered.spaces.get(name) in spaces
+        if (name := function["function"]["name"]) in names or offered.spaces.get(name) in whole
     ]
+
+
+def _space_named(reference: Json) -> str | None:
+    name = reference.get("name")
+    return name if reference.get("type") == "namespace" and isinstance(name, str) else None
 
 
 def asked_call(shown: Sequence[Json], choice: str | Json | None) -> WantedCall | None:
@@ -151,6 +157,8 @@ def asked_call(shown: Sequence[Json], choice: str | Json | None) -> WantedCall |
 
 def _named(reference: Json) -> object:
     """Return by which name the model sees the function that a choice refers to."""
+    if reference.get("type") == "namespace":
+        return None
     space, name = reference.get("namespace"), reference.get("name")
     if isinstance(space, str) and isinstance(name, str):
         return joined_name(space, name)
