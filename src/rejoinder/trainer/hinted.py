@@ -93,8 +93,8 @@ class HintRenderer:
         """Return a prompt that leaves room for the answer, with as many sentences as fit.
 
         Where room is short, the hint stands there less often before it loses a sentence. The
-        student's prompt may have more after the ``end`` of the conversation: it begins the answer. A
-        sentence is never cut: half of one may ask for the contrary.
+        student's prompt may have more after the ``end`` of the conversation: it begins the answer.
+        A sentence is never cut: half of one may ask for the contrary.
         """
         most = self._context_length - len(sample.answer_ids)
         sentences = _SENTENCE.findall(hint) or [hint]
