@@ -78,6 +78,8 @@ class Fate(StrEnum):
     SIDE = "side"
     CLIENT_GONE = "client_gone"
     ENGINE_FAILED = "engine_failed"
+    REFUSED = "refused"
+    """The engine could not do what the client asked for, such as keep to its schema."""
     TIMED_OUT = "timed_out"
     PROCESS_KILLED = "process_killed"
     SUPERSEDED = "superseded"

@@ -126,6 +126,7 @@ async def test_a_schema_that_turns_out_too_dear_ends_the_stream_with_an_error(ga
         *_, last = await g.events(user("Hi"), response_format=format_)
         assert last.json["error"]["param"] == "response_format"
         assert g.turns()[0]["state"] == "aborted"
+        assert g.turns()[0]["fate"] == "refused"
 
 
 async def test_an_answer_that_is_cut_says_so(gateway):

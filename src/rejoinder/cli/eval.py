@@ -147,6 +147,8 @@ def personas(
         return
     if not persona:
         raise ConfigError("name at least one with --persona; --list shows those there are")
+    if person_url is None and (person_model or person_key_env):
+        raise ConfigError("--person-model and --person-key-env need --person-url: who answers?")
     if person_url is not None and person_model is None:
         raise ConfigError("--person-url needs --person-model: the name that the endpoint serves")
     base = settings_of(ctx).config

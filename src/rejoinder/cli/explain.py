@@ -85,10 +85,16 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
         yield "begins", f"with a call: the last {link['begun']} ids of its prompt"
     if entry["trace"]:
         yield "trace", entry["trace"]
+    yield from _ending(entry)
+    yield from _afterwards(entry)
+
+
+def _ending(entry: Json) -> Iterator[tuple[str, str]]:
     yield "state", _with(entry["state"], entry["fate"])
+    if entry["error"]:
+        yield "", entry["error"]
     if entry["superseded_by"]:
         yield "superseded by", entry["superseded_by"]
-    yield from _afterwards(entry)
 
 
 def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,13 @@ class Settings:
             return config
         home = str(self._home.expanduser().absolute())
         return config.model_copy(update={"home": home})
+
+    @property
+    def command(self) -> str:
+        """The command with these options, as another shell in this folder takes it."""
+        named = (("--config", self._named), ("--home", self._home))
+        options = [part for name, path in named if path is not None for part in (name, str(path))]
+        return shlex.join(["rejoinder", *options])
 
     def fault_log(self) -> Path:
         """Return the file for traces of unexpected faults; its directory exists afterwards.

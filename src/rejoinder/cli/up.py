@@ -41,7 +41,8 @@ def up(ctx: typer.Context) -> None:
     from rejoinder.launch.system import LocalSystem
     from rejoinder.log import secrets_of, set_up_logging
 
-    config = settings_of(ctx).config
+    settings = settings_of(ctx)
+    config = settings.config
     set_up_logging("warning", as_json=False, secrets=secrets_of(config))
     with (
         LocalSystem(config) as system,
@@ -55,7 +56,7 @@ def up(ctx: typer.Context) -> None:
             journal = resources.enter_context(SqlJournal(system.config.journal_url))
             system.wait_until_ready(say, keep_on=lambda: not stopping.is_set(), tell=show_note)
         if not stopping.is_set():
-            _show_how_to_talk(system)
+            _show_how_to_talk(system, settings.command)
             with Housekeeper(journal, system.config.journal):
                 _watch(system, journal, stopping)
         show_note("stopping: answers in progress are finished; Ctrl-C again ends at once")
@@ -105,7 +106,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda text: progress.update(task, description=text)
 
 
-def _show_how_to_talk(system: LocalSystem) -> None:
+def _show_how_to_talk(system: LocalSystem, command: str) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -117,14 +118,14 @@ def _show_how_to_talk(system: LocalSystem) -> None:
     header = '\n     -H "Authorization: Bearer $KEY" \\' if keyed else ""
     key = '"<your key>"' if keyed else '"unused"'
     text = (
-        "rejoinder chat\n\n"
+        f"{command} chat\n\n"
         f"curl -N {api}/chat/completions \\\n"
         f'     -H "Content-Type: application/json" \\{header}\n'
         f'     -d \'{{"model": "{policy}", "stream": true,\n'
         '          "messages": [{"role": "user", "content": "Hello! Who are you?"}]}\'\n\n'
         "from openai import OpenAI\n"
         f'client = OpenAI(base_url="{api}", api_key={key})\n\n'
-        "rejoinder status          is it learning?"
+        f"{command} status          is it learning?"
     )
     out().print(Panel(Text(text), title=f"ready at {api}", expand=False, border_style="green"))
 

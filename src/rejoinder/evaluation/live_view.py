@@ -20,7 +20,7 @@ from rejoinder.evaluation.statistics import Share
 
 LINE_EVERY_S = 30.0
 _TITLES = {
-    "start": "starting the four roles",
+    "start": "start of the system",
     "learning": "people talk, policy updates",
     "heldout": "held-out answers of the newest version",
 }

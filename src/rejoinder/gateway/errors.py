@@ -89,7 +89,9 @@ def fate_of(error: EngineError) -> Fate:
     """Return what becomes of answers that break off with an error."""
     if isinstance(error, ShuttingDown):
         return Fate.PROCESS_KILLED
-    return Fate.TIMED_OUT if isinstance(error, EngineTimeout) else Fate.ENGINE_FAILED
+    if isinstance(error, EngineTimeout):
+        return Fate.TIMED_OUT
+    return Fate.ENGINE_FAILED if is_failure(error) else Fate.REFUSED
 
 
 def is_failure(error: EngineError) -> bool:

@@ -26,6 +26,7 @@ from rejoinder.journal.columns import decode_json, valid_text
 from rejoinder.journal.payloads import read_messages
 from rejoinder.journal.samples import maker_of
 from rejoinder.journal.schema import (
+    answers,
     consumption,
     hints,
     next_states,
@@ -42,9 +43,12 @@ def explain_turn(connection: Connection, any_id: str) -> list[Json]:
     """Return an entry per turn of this id; see ``WatchJournal``."""
     any_id = valid_text(any_id)  # bytes of a command line that are no text
     query = (
-        sa.select(turns, sessions.c.external, prompts.c.link_reason, prompts.c.link)
+        sa.select(
+            turns, sessions.c.external, prompts.c.link_reason, prompts.c.link, answers.c.error
+        )
         .join(sessions, sessions.c.session_id == turns.c.session_id)
         .join(prompts, prompts.c.turn_id == turns.c.turn_id)
+        .outerjoin(answers, answers.c.turn_id == turns.c.turn_id)
         .where(sa.or_(turns.c.turn_id == any_id, turns.c.completion_id == any_id))
         .order_by(turns.c.choice)
     )
@@ -64,6 +68,7 @@ def _entry(connection: Connection, row: Any) -> Json:
         "created_at": row.created_at,
         "state": row.state,
         "fate": row.fate,
+        "error": row.error,
         "parent": row.parent_id,
         "superseded_by": row.superseded_by,
         "trace": None if row.trace is None else row.trace.hex(),

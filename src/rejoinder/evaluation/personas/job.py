@@ -170,6 +170,7 @@ class Job:
         self, home: Path, speaker_of: SpeakerOf, watcher: Watcher
     ) -> RunRecord:
         async def work(system: LocalSystem) -> RunRecord:
+            watcher.show(Snapshot("start", 1, 1))
             engine = connect_engine(system.config)
             try:
                 async with ChatClient(system.address) as client:
