@@ -6,10 +6,9 @@ its two names back before the client sees it, for the client looks its function 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rejoinder.chat.families.blocks import tool_name
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.tool_choice import WantedCall, wanted_call
 from rejoinder.types import Json
@@ -47,6 +46,7 @@ def offered_tools(tools: Sequence[Json]) -> Offered:
         ApiError: 400, a tool that is not served, or two functions of one name.
     """
     functions: list[Json] = []
+    names: set[str] = set()
     spaces: dict[str, str] = {}
     hosted: str | None = None
     for tool, space, param in _flat(tools):
@@ -56,8 +56,9 @@ def offered_tools(tools: Sequence[Json]) -> Offered:
             continue
         function = _function(tool, space, param)
         name = function["function"]["name"]
-        if name in spaces or (space is not None and name in map(tool_name, functions)):
+        if name in spaces or (space is not None and name in names):
             raise ApiError(400, "invalid_value", f"the function {name!r} is there twice", param)
+        names.add(name)
         if space is not None:
             spaces[name] = space
         functions.append(function)
@@ -127,13 +128,18 @@ def shown_tools(offered: Offered, choice: str | Json | None) -> Sequence[Json]:
 
 def _allowed(offered: Offered, listed: object) -> list[Json]:
     given = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    spaces = [one.get("name") for one in given if one.get("type") == "namespace"]
-    names = [_named(one) for one in given if one.get("type") != "namespace"]
+    spaces = _texts(one.get("name") for one in given if one.get("type") == "namespace")
+    names = _texts(_named(one) for one in given if one.get("type") != "namespace")
     return [
         function
         for function in offered.functions
         if (name := function["function"]["name"]) in names or offered.spaces.get(name) in spaces
     ]
+
+
+def _texts(values: Iterable[object]) -> set[str]:
+    """Leave out what names nothing: the space of a function that has none is nothing, too."""
+    return {value for value in values if isinstance(value, str)}
 
 
 def asked_call(shown: Sequence[Json], choice: str | Json | None) -> WantedCall | None:

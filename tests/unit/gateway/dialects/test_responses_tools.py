@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rejoinder.gateway.dialects.responses_tools import asked_call, offered_tools, shown_tools
@@ -52,6 +54,8 @@ def test_functions_get_the_form_that_templates_know():
             ["clock"],
         ),
         ({"type": "allowed_tools", "tools": None}, []),
+        ({"type": "allowed_tools", "tools": [{"type": "namespace"}, {"name": {}}, 5]}, []),
+        ({"type": "allowed_tools", "tools": [{"type": "namespace", "name": None}]}, []),
     ],
 )
 def test_the_choice_says_which_tools_the_prompt_names(choice, shown):
@@ -143,3 +147,14 @@ def test_tools_that_cannot_be_offered_are_refused(tools, choice, param):
     with pytest.raises(ApiError) as caught:
         shown_tools(offered_tools(tools), choice)
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_very_many_functions_cost_no_more_than_their_number():
+    functions = [{"type": "function", "name": f"f{number}"} for number in range(10_000)]
+    agents = {"type": "namespace", "name": "agents", "tools": functions}
+    unknown = [{"type": "function", "name": f"g{number}"} for number in range(10_000)]
+    begin = time.perf_counter()
+    offered = offered_tools([agents])
+    shown = shown_tools(offered, {"type": "allowed_tools", "tools": unknown})
+    assert (len(offered.functions), shown) == (10_000, [])
+    assert time.perf_counter() - begin < 5  # by pairs, it would be half a minute
