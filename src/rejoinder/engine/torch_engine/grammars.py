@@ -114,6 +114,7 @@ class Grammars:
         return fault
 
     def _make(self, constraint: Constraint, grammar: str) -> Guide:
+        assert self._tokens is not None  # `_compiled` has looked
         matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
         guide = Guide(matcher, constraint.unless, self._vocab_size, self._masking)
         if fault := matcher.get_error():
