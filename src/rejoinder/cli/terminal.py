@@ -58,9 +58,14 @@ def size(count: float) -> str:
 
 
 def leave_on_sigterm() -> None:
-    """End on SIGTERM by an exception, so that roles are stopped and temporary data is deleted."""
+    """End on SIGTERM by an exception, so that roles are stopped and temporary data is deleted.
+
+    A second one would break that off, and ``timeout`` sends two; how long roles may take to end is
+    limited anyway.
+    """
 
     def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)

@@ -22,6 +22,7 @@ from rejoinder.evaluation.personas.described import describe_system, differences
 from rejoinder.evaluation.personas.job import Job
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.plan import Method, Plan
+from rejoinder.evaluation.personas.records import refuse_unwritable
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.launch.toml import toml_value
 from rejoinder.types import Json
@@ -74,6 +75,7 @@ def run_demo(
     plan.check()
     job = Job(plan, plan.groups[0], plan.methods[0], seed, output)
     job.refuse_faults()
+    refuse_unwritable(output)
     _show_plan(plan, console)
     started = time.monotonic()
     with job.home(keep) as home, LiveView(console) as view:

@@ -239,6 +239,56 @@ async def test_schemas_that_wait_for_others_do_not_wait_for_ever(grammars, monke
     assert [type(result) for result in results] == [EngineTimeout] * 4
 
 
+async def test_a_caller_with_many_dear_schemas_delays_its_own_only(grammars, monkeypatch):
+    gate = threading.Semaphore(0)
+    tried: list[str] = []
+
+    def slow(grammar: str) -> str:
+        if "dear" in grammar:
+            gate.acquire()
+        tried.append("dear" if "dear" in grammar else "cheap")
+        return ""
+
+    def asked(name: str, caller: str) -> asyncio.Task[Guide]:
+        constraint = Constraint(json.dumps({"const": name}))
+        return asyncio.create_task(grammars.guide(constraint, 60.0, caller))
+
+    monkeypatch.setattr(module, "_tried", slow)
+    await asked("known", "b")
+    many = [asked(f"dear {number}", "a") for number in range(20)]
+    await asyncio.sleep(0.2)
+    await asyncio.wait_for(asked("known", "b"), 30.0)  # while all threads are at work
+    other = asked("new", "b")
+    await asyncio.sleep(0.2)
+    gate.release(2)  # those at work; one more of the same caller had its turn before
+    await asyncio.wait({other}, timeout=20.0)
+    gate.release(len(many))
+    await asyncio.gather(other, *many)
+    assert tried.index("cheap", 1) <= 3
+    assert tried.count("dear") == len(many)
+
+
+async def test_a_schema_that_nobody_waits_for_any_more_is_not_checked(grammars, monkeypatch):
+    gate = threading.Event()
+    tried: list[str] = []
+
+    def slow(grammar: str) -> str:
+        tried.append(grammar)
+        gate.wait()
+        return ""
+
+    monkeypatch.setattr(module, "_tried", slow)
+    schemas = [Constraint(json.dumps({"const": number})) for number in range(9)]
+    asked = [asyncio.create_task(grammars.guide(one, 60.0, "a")) for one in schemas]
+    await asyncio.sleep(0.2)
+    for one in asked[2:-1]:
+        one.cancel()
+    await asyncio.gather(*asked[2:-1], return_exceptions=True)
+    gate.set()
+    await asyncio.gather(*asked[:2], asked[-1])
+    assert len(tried) == 3
+
+
 async def test_a_tokenizer_that_cannot_be_read_leaves_the_rest_of_the_engine_alone(tiny_tokenizer):
     words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     grammars = Grammars(replace(tiny_tokenizer, tokenizer=words, eos_ids=(1,)), 2)

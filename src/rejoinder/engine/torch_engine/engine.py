@@ -106,7 +106,9 @@ class TorchEngine:
         began = time.monotonic()
         guide = None
         if request.constraint is not None:
-            guide = await self._grammars.guide(request.constraint, request.deadline_s)
+            guide = await self._grammars.guide(
+                request.constraint, request.deadline_s, request.caller
+            )
         mailbox: Mailbox[TokenChunk | ScoreResult | EngineError] = Mailbox(self._worker.delivery)
         generation = Generation.start(request, mailbox, self._detokenizer, self._context, guide)
         generation.deadline -= time.monotonic() - began

@@ -7,18 +7,22 @@ import re
 import subprocess
 import sys
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import structlog
 from llguidance import LLMatcher, LLTokenizer
 
 from rejoinder.engine.base import Constraint
 from rejoinder.engine.torch_engine import grammar_check
+from rejoinder.engine.torch_engine.fair_threads import FairThreads
 from rejoinder.engine.torch_engine.guide import Guide
 from rejoinder.errors import ConstraintRefused, EngineTimeout, EngineUnavailable
 from rejoinder.models.tokenizer import ModelTokenizer
 
 log = structlog.get_logger(__name__)
+_Made = TypeVar("_Made")
 
 CHECK_S = 30.0
 """Longest time for the check of a schema on a busy machine; it ends itself much earlier."""
@@ -41,10 +45,11 @@ class Grammars:
     def __init__(self, tokenizer: ModelTokenizer, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._tokens = _tokens(tokenizer, vocab_size)
+        self._checking = FairThreads[str](_THREADS, "check")
         self._compiling = ThreadPoolExecutor(_THREADS, "grammar")
         self._masking = ThreadPoolExecutor(_THREADS, "mask")
         self._faults: OrderedDict[str, str] = OrderedDict()
-        """By grammar; empty where it has none. Used by the compiling threads."""
+        """By grammar; empty where it has none."""
         self._closed = False
 
     @property
@@ -52,53 +57,71 @@ class Grammars:
         """Whether this model's answers can be constrained."""
         return self._tokens is not None
 
-    async def guide(self, constraint: Constraint, within_s: float | None) -> Guide:
+    async def guide(
+        self, constraint: Constraint, within_s: float | None, caller: str = ""
+    ) -> Guide:
         """Return what holds one answer to a constraint, ready for its first token.
+
+        Callers take turns at having new schemas checked, which takes seconds where they are made to
+        cost much; a schema that is known waits for no check.
 
         Raises:
             ConstraintRefused: the schema is none, cannot be enforced, or costs too much.
             EngineTimeout: others' schemas took the time.
             EngineUnavailable: the engine is closed.
         """
-        self._check_open()
-        job = asyncio.get_running_loop().run_in_executor(self._compiling, self._make, constraint)
         try:
-            return await asyncio.wait_for(job, within_s)
+            async with asyncio.timeout(within_s):
+                grammar = await self._compiled(_grammar, constraint)
+                fault = self._faults.get(grammar)
+                if fault is None:
+                    fault = await self._checked(grammar, caller)
+                if fault:
+                    raise _refused(fault)
+                return await self._compiled(self._make, constraint, grammar)
         except TimeoutError as error:
             raise EngineTimeout(f"the schema was not compiled within {within_s} s") from error
 
     def close(self) -> None:
         """Refuse what still waits; the threads end by themselves."""
         self._closed = True
+        self._checking.close()
         self._compiling.shutdown(wait=False)
         self._masking.shutdown(wait=False)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise EngineUnavailable("the engine is closed")
-
-    def _make(self, constraint: Constraint) -> Guide:
-        self._check_open()
+    def _compiled(self, function: Callable[..., _Made], *given: object) -> Awaitable[_Made]:
+        self._refuse_closed()
         if self._tokens is None:
             raise ConstraintRefused(
                 "answers of a model with such a tokenizer cannot be constrained"
             )
-        grammar = _grammar(constraint)
-        if fault := self._fault_of(grammar):
-            raise _refused(fault)
-        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
-        guide = Guide(matcher, constraint.unless, self._vocab_size, self._masking)
-        if fault := matcher.get_error():
-            raise _refused(fault)
-        return guide
+        return asyncio.get_running_loop().run_in_executor(self._compiling, function, *given)
+
+    async def _checked(self, grammar: str, caller: str) -> str:
+        self._refuse_closed()
+        job = self._checking.submit(caller, lambda: self._fault_of(grammar))
+        return await asyncio.wrap_future(job)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise EngineUnavailable("the engine is closed")
 
     def _fault_of(self, grammar: str) -> str:
-        fault = self._faults.get(grammar)
+        self._refuse_closed()
+        fault = self._faults.get(grammar)  # another request may have asked meanwhile
         if fault is None:
             self._faults[grammar] = fault = _tried(grammar)
             while len(self._faults) > _KNOWN:
                 self._faults.popitem(last=False)
         return fault
+
+    def _make(self, constraint: Constraint, grammar: str) -> Guide:
+        assert self._tokens is not None  # `_compiled` has looked
+        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
+        guide = Guide(matcher, constraint.unless, self._vocab_size, self._masking)
+        if fault := matcher.get_error():
+            raise _refused(fault)
+        return guide
 
 
 def _tokens(tokenizer: ModelTokenizer, vocab_size: int) -> LLTokenizer | None:

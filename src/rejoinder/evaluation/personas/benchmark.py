@@ -15,7 +15,12 @@ from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.personas.described import Described, require_agreement
 from rejoinder.evaluation.personas.job import Job
 from rejoinder.evaluation.personas.plan import Plan
-from rejoinder.evaluation.personas.records import RunRecord, read_runs, run_path
+from rejoinder.evaluation.personas.records import (
+    RunRecord,
+    read_runs,
+    refuse_unwritable,
+    run_path,
+)
 from rejoinder.evaluation.personas.report import FailedRun, show_runs
 from rejoinder.evaluation.progress import Together, Watcher
 from rejoinder.types import Json
@@ -56,6 +61,7 @@ def run_benchmark(
         job.refuse_faults()
     made = [_described(run, output) for run in read_runs(output)]
     require_agreement([*made, *(job.described for job in jobs)])
+    refuse_unwritable(output)
     failed = _make_packs(jobs, plan, console) if plan.packed else _make_runs(jobs, keep, console)
     runs = read_runs(output)
     if not runs:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rejoinder.errors import RejoinderError
+from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.statistics import Share
 from rejoinder.types import Json
 
@@ -157,15 +159,42 @@ def run_path(folder: Path, personas: Sequence[str], method: str, seed: int) -> P
     return folder / f"{'+'.join(personas)}.{method}.seed-{seed}{SUFFIX}"
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Make a folder of runs, and refuse one that no run can be written to, before any is made.
+
+    Raises:
+        ConfigError: as said.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"runs cannot be written to {folder}: {error.strerror}: name another output folder"
+        ) from error
+
+
 def write_run(record: RunRecord, path: Path) -> None:
-    """Write a run's file; after a crash it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(record), indent=1))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    """Write a run's file; after a crash it is there whole or not at all.
+
+    Raises:
+        RejoinderError: it cannot be written.
+    """
+    data = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    # Of this process: another one may make the same run.
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise RejoinderError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def cut_path(path: Path) -> Path:

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.personas.records import cut_path, read_run, read_runs, run_path, write_run
+from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.evaluation.personas.records import (
+    cut_path,
+    read_run,
+    read_runs,
+    refuse_unwritable,
+    run_path,
+    write_run,
+)
 
 from .kit import measured, run
 
@@ -60,3 +67,32 @@ def test_a_run_without_a_whole_start_is_refused(tmp_path: Path) -> None:
 def test_the_file_of_a_run_that_goes_on_is_not_among_the_finished(tmp_path: Path) -> None:
     write_run(RECORD, cut_path(run_path(tmp_path, ["calm"], "binary", 0)))
     assert read_runs(tmp_path) == []
+
+
+def test_a_folder_that_no_run_can_be_written_to_is_refused_before_one_is_made(
+    tmp_path: Path,
+) -> None:
+    refuse_unwritable(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, file / "below"):
+        with pytest.raises(ConfigError, match=f"cannot be written to {folder}: "):
+            refuse_unwritable(folder)
+
+
+def test_a_run_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.run.json"
+    path.mkdir()
+    with pytest.raises(RejoinderError, match="cannot be written"):
+        write_run(RECORD, path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_process_may_write_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.run.json"
+    others = path.with_suffix(".unfinished")
+    others.write_text("half of")
+    write_run(RECORD, path)
+    assert read_run(path) == RECORD
+    assert others.read_text() == "half of"
