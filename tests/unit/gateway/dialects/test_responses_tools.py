@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rejoinder.gateway.dialects.responses_tools import asked_call, offered_tools, shown_tools
