@@ -26,9 +26,30 @@ class AnswerFormat:
     """The field of the request that asks for it."""
 
 
-def json_object(param: str) -> AnswerFormat:
-    """Return the form of any JSON object."""
-    return _format(_ANY_OBJECT, param, strict=True)
+def named_format(
+    kind: str, schema: Json | None, *, strict: bool, param: str, schema_param: str
+) -> AnswerFormat | None:
+    """Return the form that OpenAI's APIs call ``kind``; None for text.
+
+    Args:
+        kind: ``text``, ``json_object`` or ``json_schema``.
+        schema: of the last.
+        strict: refuse what of the schema cannot be enforced.
+        param: the field of the request that asks for it.
+        schema_param: the field of the schema.
+
+    Raises:
+        ApiError: 400, another kind, no schema, or a very large one.
+    """
+    match kind:
+        case "text":
+            return None
+        case "json_object":
+            return _format(_ANY_OBJECT, param, strict=True)
+        case "json_schema":
+            return json_schema(schema, schema_param, strict=strict)
+        case _:
+            raise unknown_format(kind, "'text', 'json_object' or 'json_schema'", param)
 
 
 def json_schema(schema: Json | None, param: str, *, strict: bool) -> AnswerFormat:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rejoinder.chat.messages import BadMessages, normalise
-from rejoinder.gateway.answer_format import (
-    AnswerFormat,
-    json_object,
-    json_schema,
-    unknown_format,
-)
+from rejoinder.gateway.answer_format import AnswerFormat, named_format
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.chat_body import IGNORED, ChatBody, ResponseFormat
 from rejoinder.gateway.dialects.chat_writer import ChatWriter
@@ -64,16 +59,16 @@ def _check(body: ChatBody) -> None:
 
 
 def _format(asked: ResponseFormat | None) -> AnswerFormat | None:
-    param = "response_format"
-    if asked is None or asked.type == "text":
+    if asked is None:
         return None
-    if asked.type == "json_object":
-        return json_object(param)
-    if asked.type != "json_schema":
-        raise unknown_format(asked.type, "'text', 'json_object' or 'json_schema'", param)
     given = asked.json_schema
-    schema = None if given is None else given.schema
-    return json_schema(schema, f"{param}.json_schema", strict=bool(given and given.strict))
+    return named_format(
+        asked.type,
+        None if given is None else given.schema,
+        strict=bool(given and given.strict),
+        param="response_format",
+        schema_param="response_format.json_schema",
+    )
 
 
 def _request(body: ChatBody) -> TurnRequest:

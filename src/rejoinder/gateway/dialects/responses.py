@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from rejoinder.chat.messages import BadMessages
-from rejoinder.gateway.answer_format import (
-    AnswerFormat,
-    json_object,
-    json_schema,
-    unknown_format,
-)
+from rejoinder.gateway.answer_format import AnswerFormat, named_format
 from rejoinder.gateway.dialects.base import Opened, Reading
 from rejoinder.gateway.dialects.responses_body import IGNORED, LOGPROBS, REFUSED, ResponsesBody
 from rejoinder.gateway.dialects.responses_input import read_input
@@ -79,15 +74,13 @@ def _refuse(raw: Json) -> None:
 
 
 def _format(body: ResponsesBody) -> AnswerFormat | None:
-    param = "text.format"
     asked = body.text.format if body.text else None
-    if asked is None or asked.type == "text":
+    if asked is None:
         return None
-    if asked.type == "json_object":
-        return json_object(param)
-    if asked.type != "json_schema":
-        raise unknown_format(asked.type, "'text', 'json_object' or 'json_schema'", param)
-    return json_schema(asked.schema, param, strict=bool(asked.strict))
+    param = "text.format"
+    return named_format(
+        asked.type, asked.schema, strict=bool(asked.strict), param=param, schema_param=param
+    )
 
 
 def _more_ignored(body: ResponsesBody, offered: Offered) -> list[str]:
