@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,8 +78,7 @@ def _decode(
     limit = max(request.max_tokens for request in every)
     run = _Run(model, every, rows, longest, limit, eos_ids)
     run.read_prompts()
-    while run.sample():
-        run.extend()
+    run.answer()
     ids, logprobs = run.ids.tolist(), run.logprobs.tolist()
     ends = frozenset(eos_ids)
     answers = [
@@ -123,16 +122,16 @@ class _Run:
         self._uniform = torch.tensor(uniform, dtype=torch.float64, device=device)
         self._ends = torch.tensor(list(eos_ids), device=device)
         shape = (model.layers, count, model.kv_heads, longest + limit, model.head_dim)
-        self._keys, self._values = (
-            torch.empty(shape, device=device),
-            torch.empty(shape, device=device),
-        )
-        answered = torch.ones(count, limit, dtype=torch.bool, device=device)
-        self._penalty = penalty(torch.cat((self._mask, answered), 1))
+        # Zeros: columns to come are read, with a weight of nothing.
+        self._keys, self._values = (torch.zeros(shape, device=device) for _ in range(2))
+        ahead = torch.zeros(count, limit, dtype=torch.bool, device=device)
+        self._penalty = penalty(torch.cat((self._mask, ahead), 1))
+        places = self._mask.sum(-1, keepdim=True) + torch.arange(limit, device=device)
+        self._factors = model.rotary(places)
         self.ids = torch.full((count, limit), eos_ids[0], device=device)
         self.logprobs = torch.zeros(count, limit, device=device)
         self._done = torch.zeros(count, dtype=torch.bool, device=device)
-        self._count = 0
+        self._at = torch.zeros(1, dtype=torch.long, device=device)
         self._newest = torch.empty(0)
 
     def read_prompts(self) -> None:
@@ -162,41 +161,68 @@ class _Run:
             x = model.finish(x, model.attend(queries, keys, values, seen), layer)
         return model.last_norm(x.view(model.seats, count, longest, x.shape[-1])[:, :, -1])
 
-    def sample(self) -> bool:
-        """Draw the next id of every row; return whether any row goes on."""
+    def answer(self) -> None:
+        """Draw tokens until all rows have ended."""
+        self._step()
+        step = self._recorded() if self._model.device.type == "cuda" else self._step
+        for count in range(1, self._limit):
+            if count % _LOOK_EVERY == 0 and bool(self._done.all()):
+                return
+            step()
+
+    def _recorded(self) -> Callable[[], None]:
+        """Return a step as one graph of kernels: their launches one by one take longer than they.
+
+        The step of before has warmed up what a recording may not initialise.
+        """
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph.replay
+
+    def _step(self) -> None:
+        """Draw the next id of every row and compute its state; all shapes are the same each time.
+
+        Everything it leaves behind is written in place, for a recording knows addresses alone.
+        """
+        ids = self._sample()
+        self._newest.copy_(self._extend(ids))
+        self._at += 1
+
+    def _sample(self) -> Tensor:
+        """Draw the next id [N] of every row."""
         head = self._model.head
         logits = torch.bmm(self._newest, head.mT).flatten(0, 1) / self._temperature
         total = logits.logsumexp(-1, keepdim=True)
-        ids = invert((logits - total).exp_(), self._uniform[:, self._count, None])
-        own = (logits.gather(-1, ids) - total)[:, 0]
-        at = self._count
-        self.ids[:, at] = torch.where(self._done, self.ids[:, at], ids[:, 0])
-        self.logprobs[:, at] = own
-        self._count += 1
-        self._done |= torch.isin(self.ids[:, at], self._ends) | (self._count >= self._last)
-        looks = self._count % _LOOK_EVERY == 0
-        return self._count < self._limit and not (looks and bool(self._done.all()))
+        mass = (logits - total).exp_()
+        drawn = invert(mass, self._uniform.index_select(1, self._at))
+        own = logits.gather(-1, drawn) - total
+        ids = torch.where(self._done, self._ends[0], drawn[:, 0])
+        self.ids.index_copy_(1, self._at, ids[:, None])
+        self.logprobs.index_copy_(1, self._at, own)
+        has_ended = (ids[:, None] == self._ends).any(-1)
+        self._done |= has_ended | (self._at + 1 >= self._last)
+        return ids
 
-    def extend(self) -> None:
-        """Compute the states of the ids drawn last."""
-        model, column = self._model, self._longest + self._count - 1
-        x = model.embed(self.ids[:, self._count - 1])
-        places = self._mask.sum(-1, keepdim=True) + self._count - 1
-        factors = model.rotary(places)
+    def _extend(self, ids: Tensor) -> Tensor:
+        """Return the states [S, B, H] of the ids drawn last."""
+        model, column = self._model, self._at + self._longest
+        x = model.embed(ids)
+        cos, sin = (factor.index_select(2, self._at) for factor in self._factors)
         group = model.heads // model.kv_heads
         count = len(self.ids)
-        bias = self._penalty[..., : column + 1]
+        self._penalty.index_fill_(-1, column, 0.0)
         for number in range(model.layers):
             layer = model.layer(number)
-            queries, keys, values = model.project(x, factors, self._rows, layer)
-            self._keys[number, :, :, column] = keys[:, :, 0]
-            self._values[number, :, :, column] = values[:, :, 0]
+            queries, keys, values = model.project(x, (cos, sin), self._rows, layer)
+            self._keys[number].index_copy_(2, column, keys)
+            self._values[number].index_copy_(2, column, values)
             grouped = queries.reshape(count, model.kv_heads, group, model.head_dim)
-            scores = grouped @ self._keys[number, :, :, : column + 1].mT
-            weights = (scores * model.head_dim**-0.5 + bias).softmax(-1)
-            attended = weights @ self._values[number, :, :, : column + 1]
+            scores = grouped @ self._keys[number].mT
+            weights = (scores * model.head_dim**-0.5 + self._penalty).softmax(-1)
+            attended = weights @ self._values[number]
             x = model.finish(x, attended.reshape(model.seats, self._rows, -1), layer)
-        self._newest = model.last_norm(x)
+        return model.last_norm(x)
 
 
 def invert(mass: Tensor, uniform: Tensor) -> Tensor:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rejoinder.engine.base import (
     EngineInfo,
@@ -24,6 +26,8 @@ from rejoinder.types import BASE_VERSION
 
 _WIDE = 16_384
 """Padded ids of one pass."""
+_CHUNK = 1024
+"""Positions whose logits exist at one time."""
 
 
 class FrozenEngine:
@@ -105,20 +109,61 @@ class FrozenEngine:
         longest = ids.shape[-1]
         device = self._model.device
         hidden = self._model.hidden(ids.to(device), mask.to(device))[0]
-        return [
-            self._read(request, hidden[row, longest - len(request.ids) :])
+        asked = [
+            _Position(row, longest - len(request.ids) + place - 1, request.temperature, wanted)
             for row, request in enumerate(requests)
+            for place, wanted in _wanted(request)
         ]
+        found = iter(self._read(asked, hidden))
+        return [_result(request, found) for request in requests]
 
-    def _read(self, request: ScoreRequest, hidden: Tensor) -> ScoreResult:
-        """Return what a request asked, from the hidden states [P, H] of its ids."""
-        stop = len(request.ids) if request.stop is None else request.stop
-        states = hidden[request.start - 1 : stop - 1]
-        logprobs = (states @ self._model.head[0].T / request.temperature).log_softmax(-1)
-        own = torch.tensor(request.ids[request.start : stop], device=hidden.device)
-        rows = request.candidates or []
-        return ScoreResult(
-            logprobs=logprobs[: len(own)].gather(-1, own[:, None])[:, 0].tolist(),
-            version=BASE_VERSION,
-            candidates=[logprobs[at, row].tolist() for at, row in enumerate(rows)],
-        )
+    def _read(self, asked: Sequence[_Position], hidden: Tensor) -> list[list[float]]:
+        """Return the log-probabilities of the ids asked for: all in one transfer."""
+        device, head = hidden.device, self._model.head[0]
+        parts = list[Tensor]()
+        for first in range(0, len(asked), _CHUNK):
+            some = asked[first : first + _CHUNK]
+            rows, places = (
+                torch.tensor(which, device=device)
+                for which in zip(*((one.row, one.place) for one in some), strict=True)
+            )
+            heat = torch.tensor([[one.temperature] for one in some], device=device)
+            ids, _ = left_padded([one.ids for one in some])
+            logits = hidden[rows, places] @ head.T / heat
+            own = logits.gather(-1, ids.to(device)) - logits.logsumexp(-1, keepdim=True)
+            parts.append(own)
+        width = max((part.shape[-1] for part in parts), default=0)
+        whole = [functional.pad(part, (width - part.shape[-1], 0)) for part in parts]
+        values = torch.cat(whole).tolist() if whole else []
+        return [row[width - len(one.ids) :] for row, one in zip(values, asked, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """A place in a batch, and the ids whose log-probabilities there are asked for."""
+
+    row: int
+    place: int
+    temperature: float
+    ids: list[int]
+
+
+def _wanted(request: ScoreRequest) -> Iterator[tuple[int, list[int]]]:
+    """Yield each position of a request, with its own id, where it has one, and its candidates."""
+    stop = len(request.ids) if request.stop is None else request.stop
+    for at, place in enumerate(range(request.start, stop)):
+        candidates = request.candidates[at] if request.candidates else []
+        yield place, [*request.ids[place : place + 1], *candidates]
+
+
+def _result(request: ScoreRequest, found: Iterator[list[float]]) -> ScoreResult:
+    """Read the next values as the answer to a request, in the order of ``_wanted``."""
+    values = [next(found) for _ in _wanted(request)]
+    known = len(request.ids) - request.start
+    return ScoreResult(
+        logprobs=[own[0] for own in values[:known]],
+        version=BASE_VERSION,
+        candidates=[own[at < known :] for at, own in enumerate(values)]
+        if request.candidates
+        else [],
+    )

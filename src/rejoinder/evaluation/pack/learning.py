@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ from rejoinder.trainer.distil import Candidates, TeachingLoss
 from rejoinder.trainer.loss_registry import find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,55 +232,61 @@ class _Adam:
             if math.isfinite(norms[seat]):
                 self._updates[seat] += 1
                 rate = learning_rate(self._seats[seat], self._steps[seat])
-                rules[seat] = _Rule.of(self._seats[seat], self._updates[seat], rate, norms[seat])
+                rules[seat] = _rule(self._seats[seat], self._updates[seat], rate, norms[seat])
         staying = [seat for seat, rule in enumerate(rules) if rule is _STAY]
+        device = next(iter(grads.values())).device
+        table = _Rule(*torch.tensor(rules, device=device).unbind(1))
+        stays = torch.tensor(staying, dtype=torch.long, device=device)
         for name, grad in grads.items():
-            grad[staying] = 0.0  # whatever it is: nothing times infinity is no nothing
-            self._apply(name, grad, rules)
+            grad.index_fill_(0, stays, 0.0)  # whatever it is: nothing times infinity is no nothing
+            self._apply(name, grad, table)
             self._weights[name].grad = None
         return [seat for seat in changing if seat in staying]
 
-    def _apply(self, name: str, grad: Tensor, rules: Sequence[_Rule]) -> None:
+    def _apply(self, name: str, grad: Tensor, rules: _Rule[Tensor]) -> None:
         weight, first, second = self._weights[name], self._first[name], self._second[name]
 
-        def each(values: list[float]) -> Tensor:
-            return torch.tensor(values, device=weight.device).view(-1, *[1] * (weight.dim() - 1))
+        def each(values: Tensor) -> Tensor:
+            return values.view(-1, *[1] * (weight.dim() - 1))
 
-        grad.mul_(each([rule.clip for rule in rules]))
-        first.mul_(each([rule.fast for rule in rules]))
-        first.add_(grad * each([1 - rule.fast for rule in rules]))
-        second.mul_(each([rule.slow for rule in rules]))
-        second.add_(grad.square_().mul_(each([1 - rule.slow for rule in rules])))
+        grad.mul_(each(rules.clip))
+        first.mul_(each(rules.fast)).addcmul_(grad, each(rules.fast_rest))
+        second.mul_(each(rules.slow)).addcmul_(grad.square_(), each(rules.slow_rest))
         if weight.dim() > 2:  # a stack of matrices; norms have no decay
-            weight.mul_(each([1 - rule.decay for rule in rules]))
-        scale = (second / each([rule.second_bias for rule in rules])).sqrt_().add_(EPS)
-        weight.sub_((first / scale).mul_(each([rule.rate for rule in rules])))
+            weight.mul_(each(rules.kept))
+        scale = (second / each(rules.second_bias)).sqrt_().add_(EPS)
+        weight.sub_(scale.reciprocal_().mul_(first).mul_(each(rules.rate)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What one step does at one seat."""
+class _Rule(NamedTuple, Generic[_T]):
+    """What one step does: numbers of one seat, or tensors [S] of all."""
 
-    clip: float
+    clip: _T
     """Factor of the gradient."""
-    fast: float
-    slow: float
-    decay: float
-    second_bias: float
-    rate: float
+    fast: _T
+    fast_rest: _T
+    """1 less the one before, as below: in fp32 the difference would be rounded."""
+    slow: _T
+    slow_rest: _T
+    kept: _T
+    """Of the weights, after their decay."""
+    second_bias: _T
+    rate: _T
     """Learning rate over the bias of the first moment."""
 
-    @classmethod
-    def of(cls, config: TrainerConfig, update: int, rate: float, norm: float) -> _Rule:
-        fast, slow = config.betas
-        return cls(
-            clip=min(1.0, config.grad_clip / (norm + 1e-6)),  # as torch's clip_grad_norm_
-            fast=fast,
-            slow=slow,
-            decay=rate * config.weight_decay,
-            second_bias=1 - slow**update,
-            rate=rate / (1 - fast**update),
-        )
+
+def _rule(config: TrainerConfig, update: int, rate: float, norm: float) -> _Rule[float]:
+    fast, slow = config.betas
+    return _Rule(
+        clip=min(1.0, config.grad_clip / (norm + 1e-6)),  # as torch's clip_grad_norm_
+        fast=fast,
+        fast_rest=1 - fast,
+        slow=slow,
+        slow_rest=1 - slow,
+        kept=1 - rate * config.weight_decay,
+        second_bias=1 - slow**update,
+        rate=rate / (1 - fast**update),
+    )
 
 
-_STAY = _Rule(clip=0.0, fast=1.0, slow=1.0, decay=0.0, second_bias=1.0, rate=0.0)
+_STAY = _Rule(0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0)

@@ -19,10 +19,10 @@ from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.chat.token_bytes import TokenBytes
 from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.errors import ConfigError, RejoinderError
-from rejoinder.evaluation.pack.decoding import decode
+from rejoinder.evaluation.pack.decoding import Sampled, decode
 from rejoinder.evaluation.pack.frozen import FrozenEngine
 from rejoinder.evaluation.pack.learning import PackedTrainer, SeatTraining
-from rejoinder.evaluation.pack.seat import Parts, Seat
+from rejoinder.evaluation.pack.seat import Parts, Seat, Waiting
 from rejoinder.evaluation.pack.stacked import StackedModel
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.judge.factory import build_judge
@@ -210,14 +210,23 @@ class Pack:
             seat.take_waiting() if number in asking else []
             for number, seat in enumerate(self._seats)
         ]
-        found = decode(
-            self._model,
-            [[one.request for one in own] for own in waiting],
-            self._tokenizer.eos_ids,
-        )
+        for one in (one for own in waiting for one in own if one.request is None):
+            _give(one, _NOTHING)
+        requests = [[one.request for one in own if one.request is not None] for own in waiting]
+        if not any(requests):
+            return
+        found = decode(self._model, requests, self._tokenizer.eos_ids)
         for own, answers in zip(waiting, found, strict=True):
-            for one, answer in zip(own, answers, strict=True):
-                if not one.future.done():
-                    one.future.set_result(answer)
+            asked = [one for one in own if one.request is not None]
+            for one, answer in zip(asked, answers, strict=True):
+                _give(one, answer)
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()  # the cache of keys and values has another size each time
+
+
+_NOTHING = Sampled([], [], ended=True)
+
+
+def _give(one: Waiting, answer: Sampled) -> None:
+    if not one.future.done():
+        one.future.set_result(answer)

@@ -36,7 +36,8 @@ from rejoinder.types import BASE_VERSION, Message, TurnType, VersionRun, new_id
 class Waiting:
     """A request that waits for its answer."""
 
-    request: Request
+    request: Request | None
+    """None: it is a farewell, which carries a reaction and whose answer nobody reads."""
     future: asyncio.Future[Sampled]
 
 
@@ -121,7 +122,7 @@ class Seat:
         number = self.requests
         request = self._request(prompt, ask)
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
-        self.waiting.append(Waiting(request, future))
+        self.waiting.append(Waiting(None if ask.done else request, future))
         sampled, version = await future, self._version
         completion = new_id()
         text = self._parts.tokenizer.decode(sampled.ids)
