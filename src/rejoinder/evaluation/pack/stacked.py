@@ -133,8 +133,7 @@ class StackedModel:
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return RMS-normalised states [S, N, H] by weights [S, H]."""
-        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self._eps)
-        return x * scale * weight[:, None]
+        return functional.rms_norm(x, x.shape[-1:], eps=self._eps) * weight[:, None]
 
     def _block(
         self,
