@@ -19,6 +19,7 @@ from rejoinder.evaluation.text import (
     related_stems,
     sentences_of,
     stem,
+    vague_stems,
     words_of,
 )
 
@@ -207,7 +208,16 @@ def new_words(question: str, answer: str) -> int:
 
     Words of mere courtesy add nothing.
     """
-    return len(_content(answer) - _content(question) - _COURTESY)
+    return len(_news(question, answer))
+
+
+def told_words(question: str, answer: str) -> int:
+    """Return how many of these words do not fit any other question just as well."""
+    return len(_news(question, answer) - vague_stems())
+
+
+def _news(question: str, answer: str) -> set[str]:
+    return _content(answer) - _content(question) - _COURTESY
 
 
 def _content(text: str) -> set[str]:

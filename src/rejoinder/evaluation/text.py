@@ -108,6 +108,12 @@ def stopwords() -> frozenset[str]:
 
 
 @cache
+def vague_stems() -> frozenset[str]:
+    """Return the stems of words that fit any question, from the list ``vague.txt``."""
+    return frozenset(stem(word) for line in _lines_of("vague.txt") for word in line.split())
+
+
+@cache
 def related_stems() -> dict[str, frozenset[str]]:
     """Return, for each stem of the table ``related.txt``, the stems that stand for it too."""
     table: dict[str, set[str]] = {}

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 
-from rejoinder.evaluation.rules import new_words
+from rejoinder.evaluation.rules import told_words
 from rejoinder.evaluation.text import words_of
 
 COPIED_RUN = 6
 """Words in a row, as the question has them, that are a copy and no accident."""
 SHORT_RUN = 3
 """Words in a row that count towards the share of copied ones."""
-FEWEST_NEW = 5
-"""Distinct content words that make an answer of a text which has a long copied run."""
+FEWEST_TOLD = 3
+"""Distinct words, none of them vague, that make an answer of a text which has a long copied run."""
 COPIED_SHARE = 0.5
 """Of an answer's words: beyond that it is the question, somewhat dressed up."""
 TEMPLATE_GRAM = 4
@@ -46,7 +46,7 @@ def is_copy(question: str, answer: str) -> bool:
     longest = min(COPIED_RUN, max(SHORT_RUN, len(asked)))
     if sum(_in_runs(asked, said, SHORT_RUN)) / len(said) > COPIED_SHARE:
         return True
-    return any(_in_runs(asked, said, longest)) and new_words(question, answer) < FEWEST_NEW
+    return any(_in_runs(asked, said, longest)) and told_words(question, answer) < FEWEST_TOLD
 
 
 def adds_number(question: str, answer: str, result: Decimal) -> bool:

@@ -28,6 +28,37 @@ def test_six_words_in_a_row_or_mostly_the_questions_words_are_a_copy(
     assert is_copy(QUESTION, answer) is copied
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "copied"),
+    [
+        (
+            "How do I introduce two cats to each other?",
+            "To introduce two cats to each other, keep them in separate rooms and swap blankets.",
+            False,
+        ),
+        (
+            "How do I tell if milk has gone bad?",
+            "To tell if milk has gone bad, check the expiry date and smell it.",
+            False,
+        ),
+        (
+            "How do I boil an egg with a soft yolk?",
+            "To boil an egg with a soft yolk, take care, follow expert advice and be patient.",
+            True,
+        ),
+        (
+            "How do I freeze berries properly?",
+            "How do I freeze berries properly is a matter of the right techniques and methods.",
+            True,
+        ),
+    ],
+)
+def test_whoever_takes_up_the_question_has_to_say_three_words_that_do_not_fit_any_other(
+    question: str, answer: str, copied: bool
+) -> None:
+    assert is_copy(question, answer) is copied
+
+
 def test_a_short_question_is_copied_by_all_of_it() -> None:
     assert is_copy("What is rain?", "What is rain, well, that is water from a cloud up there.")
     assert not is_copy("What is rain?", "It is water that falls from a cloud up there.")

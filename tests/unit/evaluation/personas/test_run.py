@@ -39,10 +39,14 @@ class FakeLearner:
     served: list[int] = field(default_factory=list)
     ready: int = 0
     judging: int = 0
+    mains_at_end: int | None = None
+    """Main answers there were when somebody first saw that all updates are made."""
 
     async def progress(self) -> Progress:
         mains = [one for one in self.gateway.asked if one.headers["X-Turn-Type"] == "main"]
         self.gateway.version = len(mains) // PER_UPDATE
+        if self.gateway.version >= SETTINGS.updates and self.mains_at_end is None:
+            self.mains_at_end = len(mains)
         return Progress(self.gateway.version, len(mains), self.ready, self.judging)
 
     @asynccontextmanager
@@ -122,9 +126,12 @@ async def test_the_first_and_the_last_held_out_answers_are_kept_to_be_read(
 
 async def test_nobody_begins_to_talk_once_all_updates_are_made(gateway: FakeGateway) -> None:
     answer_by_version(gateway)
-    record = await run(gateway, replace(SETTINGS, heldout=12, measure_every=100, answers=1))
-    in_flight = SETTINGS.people
-    assert len(record.sessions) <= SETTINGS.updates * PER_UPDATE / 2 + in_flight
+    learner = FakeLearner(gateway)
+    settings = replace(SETTINGS, heldout=12, measure_every=100, answers=1)
+    record = await run(gateway, settings, lambda _client: learner)
+    assert learner.mains_at_end is not None
+    in_flight = SETTINGS.people  # a session has two answers: the first and the farewell's
+    assert len(record.sessions) <= learner.mains_at_end / 2 + in_flight
 
 
 async def test_held_out_tasks_are_side_turns_with_the_same_words_and_seeds_each_time(

@@ -34,7 +34,12 @@ FIRST_PUBLISHED = TrainerConfig(
         aggregation="turn_mean",
         distil=DistilConfig(kind="token"),
     ),
-    teacher=TeacherConfig(weights="frozen", hint_times=1, choice="longest"),
+    teacher=TeacherConfig(
+        weights="frozen",
+        decay=TRAINING.teacher.decay,  # of no use to a frozen one
+        hint_times=1,
+        choice="longest",
+    ),
 )
 
 
