@@ -1,4 +1,4 @@
-"""Finds what a request replies to: the journal's index read off the event loop, then the rules."""
+"""Finds what a request replies to: the journal's indexes first, then the rules."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from rejoinder.types import ChainMatch, SameRequest, Scope, TurnType
 
 log = structlog.get_logger(__name__)
 _NO_ORDER: AbstractAsyncContextManager[None] = nullcontext()
+_AT_ONCE = 32
+"""Answers of a history that are looked up on the event loop, at most: a few probes of an index take
+0.1 ms, less than a thread's being woken and waited for. Whatever may take longer goes to one."""
 
 
 class Linker:
@@ -84,23 +87,43 @@ class Linker:
         scope: Scope,
         wants_same: bool,  # noqa: FBT001
     ) -> asyncio.Future[LinkDecision]:
-        history = facts.history
+        loop = asyncio.get_running_loop()
+        if len(facts.history.answer_chains) > _AT_ONCE:
+            return loop.run_in_executor(
+                self._reads, lambda: self._read_on(self._known(facts, scope, wants_same))
+            )
+        reading: asyncio.Future[LinkDecision] = loop.create_future()
+        try:
+            known = self._known(facts, scope, wants_same)
+            decision = None if known.unread else decide(known)
+        except Exception as error:  # noqa: BLE001 - ``Linking.decision`` deals with it
+            reading.set_exception(error)
+            return reading
+        if decision is None or not self._is_at_hand(decision.continues):
+            return loop.run_in_executor(self._reads, self._read_on, known)
+        reading.set_result(decision)
+        return reading
+
+    def _known(self, facts: Facts, scope: Scope, wants_same: bool) -> Facts:  # noqa: FBT001
+        """Add what the journal's indexes say."""
         external = facts.named.external if facts.named else None
+        matches = self._find(facts, scope, external)
+        same: list[SameRequest] = []
+        if wants_same:
+            same = self._journal.find_same_request(scope, facts.history.request_chain, external)
+        return replace(facts, matches=matches, same=same, now=time.time())
 
-        def read() -> LinkDecision:
-            matches = self._find(facts, scope, external)
-            same: list[SameRequest] = []
-            if wants_same:
-                same = self._journal.find_same_request(scope, history.request_chain, external)
-            known = replace(facts, matches=matches, same=same, now=time.time())
-            if unread := known.unread:
-                known = replace(known, answers=self._journal.read_answers(unread))
-            decision = decide(known)
-            if decision.continues is not None:  # in this thread, where it may take time
-                self._splicer.fetch(decision.continues)
-            return decision
+    def _read_on(self, known: Facts) -> LinkDecision:
+        """Read what takes time, answers and ids of earlier turns, and decide."""
+        if unread := known.unread:
+            known = replace(known, answers=self._journal.read_answers(unread))
+        decision = decide(known)
+        if decision.continues is not None:
+            self._splicer.fetch(decision.continues)
+        return decision
 
-        return asyncio.get_running_loop().run_in_executor(self._reads, read)
+    def _is_at_hand(self, turn_id: str | None) -> bool:
+        return turn_id is None or self._splicer.keeps(turn_id)
 
     def _find(self, facts: Facts, scope: Scope, external: str | None) -> list[ChainMatch]:
         """Look the newest answer up, and the others only where no turn is known to have given it.

@@ -73,12 +73,18 @@ class Splicer:
         then = ids if prompt_ids is rendered_ids else tuple(rendered_ids)
         self._keep(turn_id, KnownTurn(ids, tuple(answer_ids), then))
 
+    def keeps(self, turn_id: str) -> bool:
+        """Whether a turn is kept here; if so, it is kept longer than others now."""
+        with self._lock:
+            if turn_id not in self._turns:
+                return False
+            self._turns.move_to_end(turn_id)
+            return True
+
     def fetch(self, turn_id: str) -> None:
         """Get a turn from the journal unless it is kept here; not for an event loop."""
-        with self._lock:
-            if turn_id in self._turns:
-                self._turns.move_to_end(turn_id)
-                return
+        if self.keeps(turn_id):
+            return
         try:
             found = self._read(turn_id)
         except Exception as error:  # noqa: BLE001 - any journal's failure: the rendering stands
