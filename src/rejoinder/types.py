@@ -165,7 +165,7 @@ class Sampling:
         if self.logit_bias:
             return "logit_bias"
         if self.constrained:
-            return "constraint"
+            return "an answer held to a form"
         return None
 
 

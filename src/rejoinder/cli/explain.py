@@ -12,6 +12,7 @@ from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import out
 from rejoinder.errors import RejoinderError
+from rejoinder.types import Fate
 
 if TYPE_CHECKING:
     from rejoinder.types import Json
@@ -91,6 +92,8 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
 
 def _ending(entry: Json) -> Iterator[tuple[str, str]]:
     yield "state", _with(entry["state"], entry["fate"])
+    if entry["fate"] == Fate.SAMPLING_NOT_TRAINABLE:
+        yield "", f"served only, because of: {entry['served_only_for']}"
     if entry["error"]:
         yield "", entry["error"]
     if entry["superseded_by"]:

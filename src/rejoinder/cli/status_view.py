@@ -119,6 +119,8 @@ def _verdicts(document: Json) -> Panel:
     coverage = "-" if queue["coverage"] is None else f"{queue['coverage']:.0%}"
     oldest = "" if queue["oldest_s"] is None else f", oldest {age(queue['oldest_s'])}"
     lines.append(Text(f"coverage {coverage}, {queue['queued']} queued{oldest}"))
+    if verdicts["hints"]:
+        lines.append(Text(f"{counted(verdicts['hints'], 'answer')} with a hint"))
     if verdicts["no_verdict"]:
         lines.append(Text(f"no verdict: {_counts(verdicts['no_verdict'])}", style="yellow"))
     return Panel(Group(*lines), title="verdicts")

@@ -2,7 +2,8 @@
 
 An entry: ``turn``, ``completion``, ``choice``, ``session``, ``external_session`` (what its client
 called it), ``policy``, ``turn_type``, ``created_at``, ``state``, ``fate``, ``parent``,
-``superseded_by``, ``trace`` (hexadecimal), ``reason`` (one sentence), ``link`` (None for turns of
+``superseded_by``, ``served_only_for`` (the setting of its sampling that keeps it from training by
+default, or None), ``trace`` (hexadecimal), ``reason`` (one sentence), ``link`` (None for turns of
 before it was kept), ``replies`` [{child, kind, messages, outcome, created_at}],
 ``branches`` (further requests that continue its answer, without a next state of their own),
 ``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind, model,
@@ -22,7 +23,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.columns import decode_json, valid_text
+from rejoinder.journal.columns import decode_json, decode_sampling, valid_text
 from rejoinder.journal.payloads import read_messages
 from rejoinder.journal.samples import maker_of
 from rejoinder.journal.schema import (
@@ -44,7 +45,12 @@ def explain_turn(connection: Connection, any_id: str) -> list[Json]:
     any_id = valid_text(any_id)  # bytes of a command line that are no text
     query = (
         sa.select(
-            turns, sessions.c.external, prompts.c.link_reason, prompts.c.link, answers.c.error
+            turns,
+            sessions.c.external,
+            prompts.c.link_reason,
+            prompts.c.link,
+            prompts.c.sampling,
+            answers.c.error,
         )
         .join(sessions, sessions.c.session_id == turns.c.session_id)
         .join(prompts, prompts.c.turn_id == turns.c.turn_id)
@@ -68,6 +74,7 @@ def _entry(connection: Connection, row: Any) -> Json:
         "created_at": row.created_at,
         "state": row.state,
         "fate": row.fate,
+        "served_only_for": decode_sampling(row.sampling).not_trainable_because(),
         "error": row.error,
         "parent": row.parent_id,
         "superseded_by": row.superseded_by,

@@ -18,6 +18,7 @@ from rejoinder.cli import terminal
 from rejoinder.cli.main import app
 from rejoinder.errors import EXIT_REFUSED
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import Fate, Sampling
 
 LINK = {
     "repeat": {"rule": "not_repeated", "why": "repeats no earlier request"},
@@ -85,6 +86,14 @@ def test_what_became_of_the_turn_is_shown(story: Story) -> None:
     assert f"reply {child}: 1 message(s), user; verdict" in shown
     assert "verdict -1 by judge" in shown
     assert "sample trained version 1" in shown
+
+
+def test_the_setting_that_keeps_a_turn_from_training_is_named(story: Story) -> None:
+    sampling = Sampling(max_tokens=9, constrained=True)
+    turn = story.answer(link=LINK, sampling=sampling, fate=Fate.SAMPLING_NOT_TRAINABLE)
+    shown = lines(run(turn.turn_id)[1])
+    assert "state ended (sampling_not_trainable)" in shown
+    assert "served only, because of: an answer held to a form" in shown
 
 
 def test_a_turn_of_before_explanations_were_kept_shows_its_reason(story: Story) -> None:

@@ -99,3 +99,10 @@ def test_that_no_verdict_is_asked_for_is_said_and_not_shown_as_a_score(document:
     assert "hints alone teach" not in text_of(status_screen(document))
     document["judge"]["asked"] = False
     assert "none is asked for: hints alone teach" in text_of(status_screen(document), 160)
+
+
+def test_answers_with_a_hint_are_counted_where_there_are_any(document: Json) -> None:
+    document["verdicts"]["hints"] = 0
+    assert "hint" not in text_of(status_screen(document), 160)
+    document["verdicts"]["hints"] = 37
+    assert "37 answers with a hint" in text_of(status_screen(document), 160)
