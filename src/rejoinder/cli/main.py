@@ -20,6 +20,8 @@ from rejoinder.cli.terminal import show_error
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderError
 
 EXIT_FAULT = 1
+EXIT_INTERRUPTED = 130
+"""As shells tell of a program that SIGINT has ended."""
 
 
 class _Commands(TyperGroup):
@@ -33,6 +35,9 @@ class _Commands(TyperGroup):
             show_error(str(error))
             code = EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_REFUSED
             raise typer.Exit(code) from error
+        except KeyboardInterrupt:
+            show_error("stopped by Ctrl-C")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:  # the reader of our output has left, as `head` does
             sys.stderr.close()
             raise typer.Exit(EXIT_FAULT) from None

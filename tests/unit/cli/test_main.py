@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from rejoinder.cli import config as config_commands
 from rejoinder.cli import terminal
-from rejoinder.cli.main import EXIT_FAULT, app
+from rejoinder.cli.main import EXIT_FAULT, EXIT_INTERRUPTED, app
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
 
 RULE = '[[gateway.session_rules]]\nname = "x"\n'
@@ -121,6 +121,15 @@ def test_an_unexpected_error_says_where_its_trace_is(monkeypatch: pytest.MonkeyP
     assert code == EXIT_FAULT
     assert f"unexpected fault: ZeroDivisionError: a fault; the trace is in {log}" in err
     assert "explode" in log.read_text()
+
+
+def test_ctrl_c_ends_a_command_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rejoinder.evaluation.demo.run_demo", lambda *_, **__: wait())
+    code, _, err = run("demo")
+    assert (code, err) == (EXIT_INTERRUPTED, "error: stopped by Ctrl-C\n")
 
 
 def test_config_show_can_be_read_back_and_says_where_it_came_from() -> None:
