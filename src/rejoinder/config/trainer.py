@@ -67,10 +67,11 @@ class TeacherConfig(Section):
     """The policy's start weights, those in training, a running average of these, or a model that an
     engine holds."""
     engine: TeacherEngineConfig = TeacherEngineConfig()
-    decay: float = Field(0.95, gt=0, lt=1)
+    decay: float = Field(0.8, gt=0, lt=1)
     """Share of the average that each optimizer step keeps, for ``ema``. The default averages about
-    the last 20 steps, as an open recipe of self-distillation (SDPO) does; with 0.999, usual in
-    vision, the start weights still count 0.9 after a hundred. The persona benchmark has 0.8."""
+    the last five steps; the persona benchmark saw no difference to 0.7 and 0.9. An open recipe of
+    self-distillation (SDPO) has 0.95; with 0.999, usual in vision, the start weights would still
+    count 0.9 after a hundred."""
     hint_times: int = Field(1, ge=1, le=4)
     """How often the hint stands in the prompt. Repeating whole prompts helps some models
     (Leviathan, Kalman and Matias 2025). Of the wishes tried on the embedded one, the short sentence

@@ -19,7 +19,7 @@ from rejoinder.evaluation.text import (
     related_stems,
     sentences_of,
     stem,
-    vague_stems,
+    vague_words,
     words_of,
 )
 
@@ -129,7 +129,7 @@ def nonsense(reading: Reading, limits: SenseLimits) -> list[Flaw]:
         (Flaw.BROKEN, is_broken(answer, words) or glue_of(words) < limits.min_glue),
         (Flaw.CUT, reading.finish_reason != "stop" or not is_complete(answer)),
         (Flaw.REPETITIVE, is_repetitive(words, reading.repetition, limits)),
-        (Flaw.ECHO, new_words(reading.question, answer) < limits.min_new_words),
+        (Flaw.ECHO, told_words(reading.question, answer) < limits.min_new_words),
         (
             Flaw.OFF_TOPIC,
             reading.coverage < limits.min_coverage or bool(_REFUSAL.search(answer)),
@@ -212,8 +212,12 @@ def new_words(question: str, answer: str) -> int:
 
 
 def told_words(question: str, answer: str) -> int:
-    """Return how many of these words do not fit any other question just as well."""
-    return len(_news(question, answer) - vague_stems())
+    """Return how many words an answer adds, as ``new_words`` counts, that are not vague.
+
+    A vague one fits behind any other question just as well.
+    """
+    vague = {stem(word) for word in content_words(answer) if word in vague_words()}
+    return len(_news(question, answer) - vague)
 
 
 def _news(question: str, answer: str) -> set[str]:

@@ -108,9 +108,12 @@ def stopwords() -> frozenset[str]:
 
 
 @cache
-def vague_stems() -> frozenset[str]:
-    """Return the stems of words that fit any question, from the list ``vague.txt``."""
-    return frozenset(stem(word) for line in _lines_of("vague.txt") for word in line.split())
+def vague_words() -> frozenset[str]:
+    """Return the words that fit any question, from the list ``vague.txt``.
+
+    As they are written: the stem of "caring" is that of "car".
+    """
+    return frozenset(word for line in _lines_of("vague.txt") for word in line.split())
 
 
 @cache

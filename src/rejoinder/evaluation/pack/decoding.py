@@ -164,6 +164,8 @@ class _Run:
     def answer(self) -> None:
         """Draw tokens until all rows have ended."""
         self._step()
+        if self._limit == 1:
+            return
         step = self._recorded() if self._model.device.type == "cuda" else self._step
         for count in range(1, self._limit):
             if count % _LOOK_EVERY == 0 and bool(self._done.all()):
@@ -176,7 +178,8 @@ class _Run:
         The step of before has warmed up what a recording may not initialise.
         """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Without the device, a stream of the first one would record nothing that another one does.
+        with torch.cuda.device(self._model.device), torch.cuda.graph(graph):
             self._step()
         return graph.replay
 

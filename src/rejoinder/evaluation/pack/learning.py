@@ -79,8 +79,12 @@ class PackedTrainer:
         """``start`` holds the start weights in one seat: reference and teacher of all."""
         self._model, self._start, self._seats = model, start, list(seats)
         self._losses: list[Loss] = [find_loss(one.loss, one.config.algorithm) for one in seats]
-        keeps = {number: own for number, one in enumerate(seats) if (own := one.keeps) is not None}
         compared = [one.compared for one in seats]
+        keeps = {
+            number: own
+            for number, one in enumerate(seats)
+            if compared[number].count and (own := one.keeps) is not None
+        }
         self._top = max(one.count for one in compared)
         self._teachers = PackedTeachers(model, start, compared, keeps)
         self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
@@ -289,4 +293,13 @@ def _rule(config: TrainerConfig, update: int, rate: float, norm: float) -> _Rule
     )
 
 
-_STAY = _Rule(0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0)
+_STAY = _Rule(
+    clip=0.0,
+    fast=1.0,
+    fast_rest=0.0,
+    slow=1.0,
+    slow_rest=0.0,
+    kept=1.0,
+    second_bias=1.0,
+    rate=0.0,
+)

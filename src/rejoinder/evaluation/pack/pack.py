@@ -197,24 +197,26 @@ class Pack:
             self._put_off = 0
             self._train(due)
         elif asking:
-            self._put_off += bool(due)
-            self._answer(asking)
+            self._put_off += self._answer(asking) and bool(due)
 
     def _train(self, due: Sequence[int]) -> None:
         self._trainer.step({number: self._seats[number].take() for number in due})
         for number in due:
             self._seats[number].advance()
 
-    def _answer(self, asking: Sequence[int]) -> None:
+    def _answer(self, asking: Sequence[int]) -> bool:
+        """Answer some seats; return whether that took the device: farewells alone do not."""
         waiting = [
             seat.take_waiting() if number in asking else []
             for number, seat in enumerate(self._seats)
         ]
-        for one in (one for own in waiting for one in own if one.request is None):
-            _give(one, _NOTHING)
+        for own in waiting:
+            for one in own:
+                if one.request is None:
+                    _give(one, _NO_ANSWER)
         requests = [[one.request for one in own if one.request is not None] for own in waiting]
         if not any(requests):
-            return
+            return False
         found = decode(self._model, requests, self._tokenizer.eos_ids)
         for own, answers in zip(waiting, found, strict=True):
             asked = [one for one in own if one.request is not None]
@@ -222,9 +224,10 @@ class Pack:
                 _give(one, answer)
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()  # the cache of keys and values has another size each time
+        return True
 
 
-_NOTHING = Sampled([], [], ended=True)
+_NO_ANSWER = Sampled([], [], ended=True)
 
 
 def _give(one: Waiting, answer: Sampled) -> None:

@@ -105,7 +105,7 @@ class Seat:
         self._sampled: dict[str, SampledIds] = {}
 
     async def ask(self, messages: ChatMessages, ask: Ask) -> Reply:
-        """Answer as a gateway would; see ``ChatClient.ask``.
+        """Answer as a gateway would; see ``ChatClient.ask``. A farewell gets an empty answer.
 
         Raises:
             RequestFailed: the context has no room for an answer; the failure is counted.

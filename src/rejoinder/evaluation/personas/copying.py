@@ -18,7 +18,8 @@ COPIED_RUN = 6
 SHORT_RUN = 3
 """Words in a row that count towards the share of copied ones."""
 FEWEST_TOLD = 3
-"""Distinct words, none of them vague, that make an answer of a text which has a long copied run."""
+"""Distinct words, none of them vague, that make an answer of a text which has a long copied run; or
+one number."""
 COPIED_SHARE = 0.5
 """Of an answer's words: beyond that it is the question, somewhat dressed up."""
 TEMPLATE_GRAM = 4
@@ -46,7 +47,12 @@ def is_copy(question: str, answer: str) -> bool:
     longest = min(COPIED_RUN, max(SHORT_RUN, len(asked)))
     if sum(_in_runs(asked, said, SHORT_RUN)) / len(said) > COPIED_SHARE:
         return True
-    return any(_in_runs(asked, said, longest)) and told_words(question, answer) < FEWEST_TOLD
+    return any(_in_runs(asked, said, longest)) and not _tells(question, answer)
+
+
+def _tells(question: str, answer: str) -> bool:
+    has_number = bool(_numbers(answer).keys() - _numbers(question).keys())
+    return has_number or told_words(question, answer) >= FEWEST_TOLD
 
 
 def adds_number(question: str, answer: str, result: Decimal) -> bool:

@@ -23,7 +23,7 @@ TRAINING = TrainerConfig(
     verdict_weight=2.0,
     baseline="leave_one_out",
     betas=(0.95, 0.98),
-    teacher=TeacherConfig(weights="ema", decay=0.8),
+    teacher=TeacherConfig(weights="ema"),
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
 """How the system trains where the configuration file says nothing else. Chosen by runs of

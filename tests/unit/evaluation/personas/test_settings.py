@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from rejoinder.config import (
     Config,
     DistilConfig,
@@ -14,6 +16,7 @@ from rejoinder.config import (
     load_config,
 )
 from rejoinder.evaluation.personas.settings import DEFAULT, TRAINING, system_config
+from rejoinder.launch.checks import faults
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "compare-methods.md"
 FIRST_PUBLISHED = TrainerConfig(
@@ -34,12 +37,7 @@ FIRST_PUBLISHED = TrainerConfig(
         aggregation="turn_mean",
         distil=DistilConfig(kind="token"),
     ),
-    teacher=TeacherConfig(
-        weights="frozen",
-        decay=TRAINING.teacher.decay,  # of no use to a frozen one
-        hint_times=1,
-        choice="longest",
-    ),
+    teacher=TeacherConfig(weights="frozen", hint_times=1, choice="longest"),
 )
 
 
@@ -59,4 +57,11 @@ def test_regression_the_published_recipe_got_weights_and_betas_of_the_benchmark(
     file.write_text(recipe, "utf-8")
     found = system_config(load_config(file), DEFAULT, "combine", 0, tmp_path)
     assert found.trainer == FIRST_PUBLISHED
+    assert faults(found) == []
     assert DEFAULT.temperature == 0.6
+
+
+@pytest.mark.parametrize("weights", ["frozen", "current", "ema"])
+def test_whatever_teacher_a_file_chooses_can_be_run(weights: str, tmp_path: Path) -> None:
+    trainer = TrainerConfig.model_validate({"teacher": {"weights": weights}})
+    assert faults(system_config(Config(trainer=trainer), DEFAULT, "combine", 0, tmp_path)) == []
