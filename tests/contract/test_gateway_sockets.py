@@ -7,6 +7,7 @@ import json
 import socket
 
 import pytest
+import structlog
 from gateway_kit import Running, Script, user
 
 from rejoinder.gateway import generation, http
@@ -144,6 +145,18 @@ async def test_what_stands_between_pieces_of_a_body_is_bounded_too(gateway):
             wire = await Wire.to(g)
             wire.writer.write(post(b"", "transfer-encoding: chunked") + endless)
             assert error_of(await wire.all()) == (431, "headers_too_large")
+
+
+async def test_regression_who_was_refused_was_still_asked_to_go_on(gateway):
+    async with gateway() as g:
+        with structlog.testing.capture_logs() as logs:
+            wire = await Wire.to(g)
+            wire.writer.write(
+                b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n\x01"
+            )
+            assert error_of(await wire.all()) == (400, "invalid_http")
+            await g.eventually(lambda: g.service.admission.active == 0)
+        assert not [line for line in logs if line["log_level"] == "error"]
 
 
 async def test_what_is_no_http_gets_an_error_in_the_form_of_all_others(gateway):

@@ -290,6 +290,7 @@ class Protocol(HttpToolsProtocol):
         if self._is_answering():
             started = self.cycle.response_started
             self.cycle.disconnected = True  # nothing it sends goes out any more
+            self.cycle.waiting_for_100_continue = False  # nor what asks its client to go on
             self.cycle.message_event.set()
             if started:
                 self.transport.close()
