@@ -129,7 +129,7 @@ def nonsense(reading: Reading, limits: SenseLimits) -> list[Flaw]:
         (Flaw.BROKEN, is_broken(answer, words) or glue_of(words) < limits.min_glue),
         (Flaw.CUT, reading.finish_reason != "stop" or not is_complete(answer)),
         (Flaw.REPETITIVE, is_repetitive(words, reading.repetition, limits)),
-        (Flaw.ECHO, told_words(reading.question, answer) < limits.min_new_words),
+        (Flaw.ECHO, new_words(reading.question, answer) < limits.min_new_words),
         (
             Flaw.OFF_TOPIC,
             reading.coverage < limits.min_coverage or bool(_REFUSAL.search(answer)),
@@ -206,26 +206,18 @@ def repetition_of(words: list[str], answer: str) -> float:
 def new_words(question: str, answer: str) -> int:
     """Return how many distinct content words and numbers the answer adds to the question's.
 
-    Words of mere courtesy add nothing.
+    Words of mere courtesy add nothing, and vague ones, which fit behind any question, neither.
     """
-    return len(_news(question, answer))
-
-
-def told_words(question: str, answer: str) -> int:
-    """Return how many words an answer adds, as ``new_words`` counts, that are not vague.
-
-    A vague one fits behind any other question just as well.
-    """
-    vague = {stem(word) for word in content_words(answer) if word in vague_words()}
-    return len(_news(question, answer) - vague)
-
-
-def _news(question: str, answer: str) -> set[str]:
-    return _content(answer) - _content(question) - _COURTESY
+    said = {stem(word) for word in content_words(answer) if word not in vague_words()}
+    return len((said | _whole_numbers(answer)) - _content(question) - _COURTESY)
 
 
 def _content(text: str) -> set[str]:
-    return content_stems(text) | {word for word in words_of(text) if word.isdecimal()}
+    return content_stems(text) | _whole_numbers(text)
+
+
+def _whole_numbers(text: str) -> set[str]:
+    return {word for word in words_of(text) if word.isdecimal()}
 
 
 def coverage_of(question: str, answer: str) -> float:

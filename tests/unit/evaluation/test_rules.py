@@ -140,6 +140,13 @@ def test_courtesy_adds_nothing_and_numbers_do() -> None:
     assert new_words(question, "Mia has 9 apples left.") == 1
 
 
+def test_words_that_fit_any_question_tell_nothing() -> None:
+    question = "How do I wash a car?"
+    assert new_words(question, "To wash a car, you need patience, care and the right tools.") == 0
+    assert new_words(question, "To wash a car, you need a bucket, soap and a soft sponge.") == 4
+    assert new_words("How do I get there?", "Take care, and cars of friends.") == 2, "as written"
+
+
 @pytest.mark.parametrize("noise", ["<|im_start|>user", "```python\nx = 1\n```", "| a | --- |"])
 def test_markup_and_control_tokens_are_not_ordinary_text(noise: str) -> None:
     assert Flaw.BROKEN in flaws(f"{GOOD} {noise}")

@@ -72,6 +72,27 @@ async def test_scores_are_those_of_transformers(
     assert results[1].candidates[1] == pytest.approx(last[[4, 9, 4]].tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+async def test_scores_do_not_depend_on_where_chunks_end(
+    engine: FrozenEngine, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    requests = [
+        replace(WHOLE, start=2, stop=4),
+        ScoreRequest("next", [8, 2], "default", 0, start=2, stop=3, candidates=[[4, 9, 4]]),
+        ScoreRequest("some", [8, 2, 100], "default", 0, start=1, candidates=[[7], [1, 2]]),
+        WHOLE,
+    ]
+    whole = await scored(engine, requests)
+    monkeypatch.setattr(frozen, "_CHUNK", chunk)
+    parts = await scored(engine, requests)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+        assert len(one.candidates) == len(other.candidates)
+        for mine, its in zip(one.candidates, other.candidates, strict=True):
+            assert mine == pytest.approx(its, abs=1e-5)
+    assert [len(one.logprobs) for one in whole] == [2, 0, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("changed", "refusal"),
     [

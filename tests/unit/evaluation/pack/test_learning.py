@@ -128,6 +128,31 @@ def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) ->
     assert_same(model, 1, by_the_trainer(path, other, loss, hinted))
 
 
+def test_seats_have_betas_decay_and_clip_of_their_own(path: Path) -> None:
+    other = TRAINING.model_copy(
+        update={"betas": (0.7, 0.9), "weight_decay": 0.3, "grad_clip": 0.05, "learning_rate": 2e-3}
+    )
+    first, second = (
+        [turns_of(seed, 5, hints=False) for seed in seeds] for seeds in ((1, 2), (3, 4))
+    )
+    seats = [SeatTraining(TRAINING, "policy"), SeatTraining(other, "policy")]
+    steps = [{0: mine, 1: yours} for mine, yours in zip(first, second, strict=True)]
+    model = packed(path, seats, steps)
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", first))
+    assert_same(model, 1, by_the_trainer(path, other, "policy", second))
+
+
+def test_seats_without_a_teacher_keep_no_average(path: Path) -> None:
+    config = TRAINING.model_copy(update={"teacher": TeacherConfig(weights="ema")})
+    model = StackedModel(path, 2, CPU)
+    copies = []
+    model.twin = lambda: copies.append(1) or model  # type: ignore[method-assign,func-returns-value]
+    PackedTrainer(model, StackedModel(path, 1, CPU), [SeatTraining(config, "policy")] * 2)
+    assert not copies
+    PackedTrainer(model, StackedModel(path, 1, CPU), [SeatTraining(config, "distil_topk")] * 2)
+    assert copies
+
+
 def test_seats_compare_tokens_of_their_own_kind_and_number(path: Path) -> None:
     configs = [
         distilling(3e-3, kind="topk", top=3),

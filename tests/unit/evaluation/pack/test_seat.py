@@ -135,6 +135,18 @@ async def test_a_turn_is_judged_by_what_comes_after_it_and_becomes_a_sample(room
     assert await ready(room.seat) == 1, "nothing came after the answer to the farewell"
 
 
+async def test_a_farewell_asks_for_no_answer(room: Room) -> None:
+    await room.ask(["Hm?"], MAIN, "Yes.")
+    said = [{"role": "user", "content": "Hm?"}]
+    asking = asyncio.create_task(room.seat.ask(said, FAREWELL))
+    await asyncio.sleep(0)
+    (waiting,) = room.seat.take_waiting()
+    assert waiting.request is None
+    waiting.future.set_result(Sampled([], [], ended=True))
+    reply = await asking
+    assert (reply.text, reply.finish_reason) == ("", "stop")
+
+
 async def test_samples_have_the_exact_ids_and_logprobs_of_their_turns(room: Room) -> None:
     await room.learn("one", "Yes.")
     await room.learn("two", "No, never.")

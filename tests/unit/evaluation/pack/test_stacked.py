@@ -109,6 +109,54 @@ def test_answers_end_at_an_end_token_or_at_their_limit(path: Path) -> None:
     assert first.ids == free.ids[:1]
 
 
+def a_run(model: StackedModel, limit: int = 12) -> decoding._Run:
+    requests = [Request(row, limit - at, 0.8, at) for at, row in enumerate(ROWS)] * model.seats
+    run = decoding._Run(model, requests, len(ROWS), max(map(len, ROWS)), limit, [60])
+    run.read_prompts()
+    return run
+
+
+@torch.inference_mode()
+def test_a_step_leaves_every_tensor_where_it_was(path: Path) -> None:
+    """A recorded step knows addresses alone: what is bound anew would be computed in vain."""
+    run = a_run(two_policies(path))
+
+    def places() -> dict[str, int]:
+        return {name: one.data_ptr() for name, one in vars(run).items() if isinstance(one, Tensor)}
+
+    before = places()
+    run._step()
+    run._step()
+    assert places() == before
+    assert int(run._at) == 2
+
+
+@torch.inference_mode()
+def test_what_stands_in_columns_to_come_is_not_seen(path: Path) -> None:
+    clean, dirty = (a_run(two_policies(path)) for _ in range(2))
+    for cache in (dirty._keys, dirty._values):
+        cache[:, :, :, dirty._longest :] = 1e3
+    clean.answer()
+    dirty.answer()
+    assert torch.equal(clean.ids, dirty.ids)
+    torch.testing.assert_close(clean.logprobs, dirty.logprobs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="records on a GPU alone")
+@pytest.mark.parametrize("limit", [1, 2, 12])
+def test_a_recorded_step_draws_what_a_plain_one_does(path: Path, limit: int) -> None:
+    device = torch.device("cuda", torch.cuda.device_count() - 1)
+    model = StackedModel(path, 2, device)
+    asked = [
+        [Request(row, max(1, limit - at), 0.8, at) for at, row in enumerate(ROWS)] for _ in range(2)
+    ]
+    recorded = decode(model, asked, eos_ids=[60])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding._Run, "_recorded", lambda run: run._step)
+        plain = decode(model, asked, eos_ids=[60])
+    assert recorded == plain
+
+
 def test_groups_of_rows_count_their_padding() -> None:
     assert padded_groups([2, 9, 3, 30, 3], 20) == [[3], [1, 2], [4, 0]]
     assert padded_groups([], 20) == []
