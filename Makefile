@@ -44,7 +44,7 @@ format: $(DONE)/dev ## format the code
 	$(BIN)/ruff check --fix .
 
 bench: $(DONE)/dev $(DONE)/model ## every benchmark of the README, one after the other (hours)
-	@failed=; for name in engine gateway memory judge hints logprob_parity splicing update_gap durability demo; do \
+	@failed=; for name in engine gateway memory judge hints logprob_parity splicing training_cost update_gap durability demo; do \
 	    echo "== benchmarks/$$name.py"; \
 	    $(BIN)/python benchmarks/$$name.py || failed="$$failed $$name"; \
 	done; \

@@ -19,6 +19,7 @@ ALL = [
     "hints",
     "logprob_parity",
     "splicing",
+    "training_cost",
     "update_gap",
     "durability",
     "demo",
