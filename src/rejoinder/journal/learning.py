@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rejoinder.types import Json
+from rejoinder.types import Fate, Json
 
 STALLED_S = 120.0
 """A full batch that waits longer than this, or than five steps take, means a stall."""
@@ -87,6 +87,9 @@ def _judge_fault(document: Json) -> str | None:
         reasons = document["verdicts"]["no_verdict"]
         worst = max(reasons, key=lambda reason: reasons[reason])
         return f"the last {recent['none']} judgements gave no verdict, mostly {worst}"
+    failed = document["turns"]["fates"].get(Fate.HINT_FAILED, 0)
+    if failed >= FAILING_JUDGEMENTS and not document["verdicts"]["hints"]:
+        return f"the hint judge has failed on {failed} replies and drawn no hint yet"
     return None
 
 

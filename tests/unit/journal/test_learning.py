@@ -19,10 +19,10 @@ def role(name: str, **changes: Any) -> Json:
 def document(**changes: Any) -> Json:
     """A system that collects its first batch, with some sections changed."""
     base = {
-        "turns": {"main": 5},
+        "turns": {"main": 5, "fates": {}},
         "samples": {"ready": 3, "needed": 16, "full_s": None},
         "judge": {"queued": 2, "oldest_s": 1.0},
-        "verdicts": {"last_100": dict(NO_SCORES, **{"+1": 3}), "no_verdict": {}},
+        "verdicts": {"last_100": dict(NO_SCORES, **{"+1": 3}), "no_verdict": {}, "hints": 0},
         "training": {"last": None, "next_step": 1, "head_version": 0},
         "roles": [role("judge"), role("trainer")],
     }
@@ -45,6 +45,20 @@ FAILED = dict(NO_SCORES, none=12)
         ),
         ({"roles": [], "turns": {"main": 0}}, "stopped", "nothing runs"),
         ({"turns": {"main": 0}}, "no traffic", "no main turn"),
+        (
+            {"turns": {"main": 30, "fates": {"hint_failed": 12}}},
+            "stalled",
+            "the hint judge has failed on 12 replies",
+        ),
+        ({"turns": {"main": 30, "fates": {"hint_failed": 9}}}, "collecting", "3 of 16"),
+        (
+            {
+                "turns": {"main": 30, "fates": {"hint_failed": 12}},
+                "verdicts": {"last_100": NO_SCORES, "no_verdict": {}, "hints": 1},
+            },
+            "collecting",
+            "3 of 16",
+        ),
         ({"roles": [role("trainer")]}, "no judge", "2 turns wait"),
         ({"roles": [role("judge", fresh=False), role("trainer")]}, "no judge", "2 turns wait"),
         ({"roles": [role("judge", state="stopped"), role("trainer")]}, "no judge", "2 turns"),
