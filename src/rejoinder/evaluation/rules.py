@@ -206,18 +206,19 @@ def repetition_of(words: list[str], answer: str) -> float:
 def new_words(question: str, answer: str) -> int:
     """Return how many distinct content words and numbers the answer adds to the question's.
 
-    Words of mere courtesy add nothing, and vague ones, which fit behind any question, neither.
+    Words of mere courtesy add nothing.
     """
-    said = {stem(word) for word in content_words(answer) if word not in vague_words()}
-    return len((said | _whole_numbers(answer)) - _content(question) - _COURTESY)
+    return len(_content(answer) - _content(question) - _COURTESY)
+
+
+def told_words(question: str, answer: str) -> int:
+    """Return how many words an answer adds that are not vague: such fit behind any question."""
+    told = {stem(word) for word in content_words(answer) if word not in vague_words()}
+    return len(told - _content(question) - _COURTESY)
 
 
 def _content(text: str) -> set[str]:
-    return content_stems(text) | _whole_numbers(text)
-
-
-def _whole_numbers(text: str) -> set[str]:
-    return {word for word in words_of(text) if word.isdecimal()}
+    return content_stems(text) | {word for word in words_of(text) if word.isdecimal()}
 
 
 def coverage_of(question: str, answer: str) -> float:

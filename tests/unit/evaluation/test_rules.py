@@ -14,6 +14,7 @@ from rejoinder.evaluation.rules import (
     has_list,
     new_words,
     nonsense,
+    told_words,
 )
 
 QUESTION = "How do I keep my houseplants alive in winter?"
@@ -142,9 +143,9 @@ def test_courtesy_adds_nothing_and_numbers_do() -> None:
 
 def test_words_that_fit_any_question_tell_nothing() -> None:
     question = "How do I wash a car?"
-    assert new_words(question, "To wash a car, you need patience, care and the right tools.") == 0
-    assert new_words(question, "To wash a car, you need a bucket, soap and a soft sponge.") == 4
-    assert new_words("How do I get there?", "Take care, and cars of friends.") == 2, "as written"
+    assert told_words(question, "To wash a car, you need patience, care and the right tools.") == 0
+    assert told_words(question, "To wash a car, you need a bucket, soap and a soft sponge.") == 4
+    assert told_words("How do I get there?", "Take care, and cars of friends.") == 2, "as written"
 
 
 @pytest.mark.parametrize("noise", ["<|im_start|>user", "```python\nx = 1\n```", "| a | --- |"])

@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 
-from rejoinder.evaluation.rules import new_words
+from rejoinder.evaluation.rules import told_words
 from rejoinder.evaluation.text import words_of
 
 COPIED_RUN = 6
 """Words in a row, as the question has them, that are a copy and no accident."""
 SHORT_RUN = 3
 """Words in a row that count towards the share of copied ones."""
-FEWEST_NEW = 3
-"""Words, as ``new_words`` counts, that make an answer of a text which has a long copied run; one
-number does so, too."""
+FEWEST_TOLD = 3
+"""Words, none of them vague, that make an answer of a text which has a long copied run; one number
+does so, too."""
 COPIED_SHARE = 0.5
 """Of an answer's words: beyond that it is the question, somewhat dressed up."""
 TEMPLATE_GRAM = 4
@@ -52,7 +52,7 @@ def is_copy(question: str, answer: str) -> bool:
 
 def _tells(question: str, answer: str) -> bool:
     has_number = bool(_numbers(answer).keys() - _numbers(question).keys())
-    return has_number or new_words(question, answer) >= FEWEST_NEW
+    return has_number or told_words(question, answer) >= FEWEST_TOLD
 
 
 def adds_number(question: str, answer: str, result: Decimal) -> bool:
