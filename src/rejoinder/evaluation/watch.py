@@ -29,6 +29,8 @@ class Progress:
     """Samples that wait for the next update."""
     judging: int = 0
     """Answers whose next state waits for the judge."""
+    served: int | None = None
+    """Version that the engine answers with; None: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from json import JSONDecodeError
 from typing import Protocol, TypeVar
@@ -110,7 +111,8 @@ class OwnSystem:
         return await persist(self._progress)
 
     async def _progress(self) -> Progress:
-        return self._journal.progress()
+        info = await self._engine.info()
+        return replace(self._journal.progress(), served=info.live.get(self._policy))
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:

@@ -192,11 +192,13 @@ class _Run:
 
     @property
     def _is_enough(self) -> bool:
-        """Whether a version is measured, all updates are made, or a full batch waits or comes.
+        """Whether a version is measured or taken up, or all updates are made, or a full batch waits.
 
         So answers come from the newest weights, and are not many more than an update takes.
         """
         if self._measuring or self._updates >= self._settings.updates:
+            return True
+        if self._progress.served is not None and self._progress.served < self._progress.version:
             return True
         batch = self._learner.batch_size
         if batch is None:

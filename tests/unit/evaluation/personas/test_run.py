@@ -39,6 +39,8 @@ class FakeLearner:
     served: list[int] = field(default_factory=list)
     ready: int = 0
     judging: int = 0
+    lag: int = 0
+    """Versions that the engine is behind."""
     mains_at_end: int | None = None
     """Main answers there were when somebody first saw that all updates are made."""
 
@@ -47,7 +49,8 @@ class FakeLearner:
         self.gateway.version = len(mains) // PER_UPDATE
         if self.gateway.version >= SETTINGS.updates and self.mains_at_end is None:
             self.mains_at_end = len(mains)
-        return Progress(self.gateway.version, len(mains), self.ready, self.judging)
+        version = self.gateway.version
+        return Progress(version, len(mains), self.ready, self.judging, version - self.lag)
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:
@@ -187,6 +190,13 @@ async def test_people_wait_while_a_full_batch_waits_or_is_judged(
     gateway: FakeGateway, kind: str
 ) -> None:
     learner = replace(FakeLearner(gateway, batch_size=8), **{kind: 9})
+    record = await run(gateway, replace(SETTINGS, minutes=0.005), lambda _: learner)
+    assert record.ended is Ended.TIME
+    assert record.sessions == ()
+
+
+async def test_people_wait_while_a_version_is_taken_up(gateway: FakeGateway) -> None:
+    learner = FakeLearner(gateway, batch_size=8, lag=1)
     record = await run(gateway, replace(SETTINGS, minutes=0.005), lambda _: learner)
     assert record.ended is Ended.TIME
     assert record.sessions == ()
