@@ -192,9 +192,10 @@ class _Run:
 
     @property
     def _is_enough(self) -> bool:
-        """Whether a version is measured or taken up, or all updates are made, or a full batch waits.
+        """Whether nothing people say now is wanted.
 
-        So answers come from the newest weights, and are not many more than an update takes.
+        A version is measured or taken up, a full batch waits or comes, or all updates are made. So
+        answers come from the newest weights, and are not many more than an update takes.
         """
         if self._measuring or self._updates >= self._settings.updates:
             return True
