@@ -23,7 +23,8 @@ log = structlog.get_logger(__name__)
 _NO_ORDER: AbstractAsyncContextManager[None] = nullcontext()
 _AT_ONCE = 32
 """Answers of a history that are looked up on the event loop, at most: a few probes of an index take
-0.1 ms, less than a thread's being woken and waited for. Whatever may take longer goes to one."""
+0.1 ms, less than a thread's being woken and waited for. Whatever may take longer goes to one: ids
+and answers to read, and a named session, for which all turns of a chain may be looked at."""
 
 
 class Linker:
@@ -88,7 +89,7 @@ class Linker:
         wants_same: bool,  # noqa: FBT001
     ) -> asyncio.Future[LinkDecision]:
         loop = asyncio.get_running_loop()
-        if len(facts.history.answer_chains) > _AT_ONCE:
+        if facts.named is not None or wants_same or len(facts.history.answer_chains) > _AT_ONCE:
             return loop.run_in_executor(
                 self._reads, lambda: self._read_on(self._known(facts, scope, wants_same))
             )

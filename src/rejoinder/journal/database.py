@@ -172,7 +172,8 @@ def _prepare(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect in a new file only
+    if not cursor.execute("PRAGMA page_count").fetchone()[0]:  # later it does nothing but wait
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a writer, whom readers pass by
     _set_wal(cursor)
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = 1")

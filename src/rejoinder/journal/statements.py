@@ -206,7 +206,7 @@ FIND_REQUEST_IN_SESSION = Statement(
     sa.text("""
     SELECT t.turn_id, t.session_id, t.parent_id, t.created_at, t.state = 'open', t.trace
     FROM turns t
-    WHERE t.scope = :scope AND t.request_chain = :chain AND t.session_id IN (
+    WHERE +t.scope = :scope AND t.request_chain = :chain AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
         UNION SELECT :external)
     ORDER BY t.created_at DESC LIMIT :most

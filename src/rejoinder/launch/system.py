@@ -8,6 +8,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -189,10 +190,17 @@ def fetch_model(path: str) -> Path:
 
     Raises:
         ConfigError: nothing can be found under this name.
+        RejoinderError: that process has ended before it was done.
     """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(resolve_model, path).result()
+    try:
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            return pool.submit(resolve_model, path).result()
+    except BrokenProcessPool as error:  # Ctrl-C reaches it, too, and may reach it first
+        raise RejoinderError(
+            "the process that prepares the model ended before it was done: it was interrupted, or "
+            "killed for want of memory"
+        ) from error
 
 
 def missing_parts(host: str, port: int) -> Sequence[str]:

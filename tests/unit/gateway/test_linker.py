@@ -12,7 +12,7 @@ from rejoinder.errors import JournalError
 from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.linker import Linker
 from rejoinder.gateway.metrics import GatewayMetrics
-from rejoinder.types import ChainMatch, Message, Scope, TurnType
+from rejoinder.types import ChainMatch, Message, SameRequest, Scope, TurnType
 
 _SAID = [Message(role, text) for text in ("a", "b", "c") for role in ("user", "assistant")]
 HISTORY = History((*_SAID, Message("user", "last")))
@@ -26,6 +26,9 @@ class Journal:
         self._known = known
         self.asked: list[list[bytes]] = []
         self.threads: set[int] = set()
+
+    def find_same_request(self, _scope, _chain, _external) -> list[SameRequest]:
+        return []
 
     def find_chains(self, _scope, chains, _external=None) -> list[ChainMatch]:
         self.asked.append(list(chains))
@@ -59,10 +62,13 @@ def link():
     with ThreadPoolExecutor(1) as reads:
 
         async def call(
-            journal: Journal, splicer: Splicer | None = None, history: History = HISTORY
+            journal: Journal,
+            splicer: Splicer | None = None,
+            history: History = HISTORY,
+            session: str | None = None,
         ):
             linker = Linker(journal, reads, GatewayMetrics(), splicer or Splicer())
-            identity = Identity(None, TurnType.MAIN, done=False, retried=False)
+            identity = Identity(session, TurnType.MAIN, done=False, retried=False)
             return await linker.link(history, Scope("tenant", "key"), identity).decision()
 
         yield call
@@ -115,3 +121,9 @@ async def test_a_journal_that_cannot_be_read_makes_a_new_session(link, history):
     decision = await link(Broken(), history=history)
     assert (decision.parent_id, decision.session_id) == (None, None)
     assert "the disk is gone" in decision.reason
+
+
+async def test_a_named_session_is_looked_up_in_a_thread(link):
+    journal = Journal(NEWEST)
+    await link(journal, session="mine")
+    assert threading.get_ident() not in journal.threads

@@ -1,0 +1,51 @@
+"""Connections to the journal's file beside other processes' locks, and the plans of hot queries."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from rejoinder.journal import database, statements
+from rejoinder.journal.database import Database, driver
+from rejoinder.journal.sql import SqlJournal
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    SqlJournal(f"sqlite:///{path}").close()
+    return path
+
+
+def test_regression_a_new_reader_waited_for_whoever_was_writing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_MS", 50)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    reading = Database(f"sqlite:///{path}")
+    try:
+        rows = reading.reader().exec_driver_sql("SELECT count(*) FROM turns").scalar_one()
+        assert rows == 0
+    finally:
+        reading.close()
+        other.close()
+
+
+def test_a_new_file_gives_freed_pages_back(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,), "incremental"
+
+
+def test_a_request_is_looked_for_among_those_of_its_session(path: Path) -> None:
+    """Guards against a walk through all sessions that opened with the same words."""
+    journal = Database(f"sqlite:///{path}")
+    statement = statements.FIND_REQUEST_IN_SESSION
+    plan = driver(journal.reader()).execute(
+        f"EXPLAIN QUERY PLAN {statement.sql}", [None] * len(statement.names)
+    )
+    steps = [row[3] for row in plan]
+    assert any("ix_turns_session (session_id=? AND request_chain=?)" in step for step in steps)
+    journal.close()
