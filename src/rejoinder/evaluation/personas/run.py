@@ -31,6 +31,8 @@ SPARE = 8
 """For so many samples of an update, one answer more is asked for: not all give a sample."""
 NEWEST = 48
 """Answers in the running share of satisfying ones."""
+TAKE_UP_S = 60.0
+"""How long people wait for an engine to take a version up; it may be unable to."""
 SHOWN_FAILURES = 5
 MEASURE_TRIES = 4
 PAUSE_POLLS = 10
@@ -102,6 +104,8 @@ class _Run:
         self._started = self._learning_since = time.monotonic()
         self._progress = Progress(0, 0, 0)
         self._reactions_known = 0
+        self._behind_since: float | None = None
+        """Since when the engine answers with an older version than the newest."""
         self._door = asyncio.Lock()
         self._first = 0
         self._measuring = False
@@ -199,7 +203,8 @@ class _Run:
         """
         if self._measuring or self._updates >= self._settings.updates:
             return True
-        if self._progress.served is not None and self._progress.served < self._progress.version:
+        behind = self._behind_since
+        if behind is not None and time.monotonic() - behind < TAKE_UP_S:
             return True
         batch = self._learner.batch_size
         if batch is None:
@@ -214,6 +219,11 @@ class _Run:
         arrived = self._population.reactions
         self._progress = await self._learner.progress()
         self._reactions_known = arrived
+        served = self._progress.served
+        if served is None or served >= self._progress.version:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = time.monotonic()
 
     async def _measure(self) -> None:
         """Ask the newest version everything that is held out."""

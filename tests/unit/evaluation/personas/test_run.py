@@ -202,6 +202,15 @@ async def test_people_wait_while_a_version_is_taken_up(gateway: FakeGateway) -> 
     assert record.sessions == ()
 
 
+async def test_people_do_not_wait_for_ever_for_a_version(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rejoinder.evaluation.personas.run.TAKE_UP_S", 0.0)
+    settings = replace(SETTINGS, sessions=5, answers=1)
+    record = await run(gateway, settings, lambda _: FakeLearner(gateway, batch_size=8, lag=1))
+    assert record.sessions
+
+
 async def test_what_is_being_asked_counts_towards_the_batch(gateway: FakeGateway) -> None:
     at_once = most = 0
 
