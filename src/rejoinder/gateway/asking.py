@@ -60,7 +60,7 @@ async def make_prompts(
 ) -> list[Prompt]:
     """Return what is to be answered, with room for the answers; ``link`` begins to link one."""
     if not request.prompts:
-        linking = link(history)  # in its thread, while the prompt is rendered here
+        linking = link(history)  # perhaps in a thread, while the prompt is rendered here
         ids = await service.prompts.ids(
             request.messages, request.tools, request.template_options, service.context_length
         )

@@ -99,6 +99,7 @@ class Linker:
             decision = None if known.unread else decide(known)
         except Exception as error:  # noqa: BLE001 - ``Linking.decision`` deals with it
             reading.set_exception(error)
+            reading.exception()  # seen: where the rendering fails, too, nobody asks for it
             return reading
         if decision is None or not self._is_at_hand(decision.continues):
             return loop.run_in_executor(self._reads, self._read_on, known)

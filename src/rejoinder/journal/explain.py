@@ -2,12 +2,12 @@
 
 An entry: ``turn``, ``completion``, ``choice``, ``session``, ``external_session`` (what its client
 called it), ``policy``, ``turn_type``, ``created_at``, ``state``, ``fate``, ``parent``,
-``superseded_by``, ``served_only_for`` (the setting of its sampling that keeps it from training by
-default, or None), ``trace`` (hexadecimal), ``reason`` (one sentence), ``link`` (None for turns of
-before it was kept), ``replies`` [{child, kind, messages, outcome, created_at}],
-``branches`` (further requests that continue its answer, without a next state of their own),
-``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind, model,
-prompt}}], ``sample`` {reward, source, fate, consumed_by [version]} or None.
+``superseded_by``, ``served_only_for`` (what of its sampling keeps it from training by default, a
+setting or that it was held to a form; or None), ``trace`` (hexadecimal), ``reason`` (one sentence),
+``link`` (None for turns of before it was kept), ``replies`` [{child, kind, messages, outcome,
+created_at}], ``branches`` (further requests that continue its answer, without a next state of their
+own), ``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind,
+model, prompt}}], ``sample`` {reward, source, fate, consumed_by [version]} or None.
 
 ``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
 {messages, left_out} of a turn with a parent, ``prompt`` {rule, why, turns, ids} of one whose

@@ -87,10 +87,16 @@ def _judge_fault(document: Json) -> str | None:
         reasons = document["verdicts"]["no_verdict"]
         worst = max(reasons, key=lambda reason: reasons[reason])
         return f"the last {recent['none']} judgements gave no verdict, mostly {worst}"
+    return _hints_fault(document)
+
+
+def _hints_fault(document: Json) -> str | None:
+    """Return what is wrong where hints alone teach, and none has been drawn yet."""
     failed = document["turns"]["fates"].get(Fate.HINT_FAILED, 0)
-    if failed >= FAILING_JUDGEMENTS and not document["verdicts"]["hints"]:
-        return f"the hint judge has failed on {failed} replies and drawn no hint yet"
-    return None
+    has_any = document["verdicts"]["hints"] or document["training"]["last"] is not None
+    if document["judge"]["asked"] is not False or has_any or failed < FAILING_JUDGEMENTS:
+        return None
+    return f"the hint judge has failed on {failed} replies and drawn no hint yet"
 
 
 def _newest(document: Json, role: str) -> Json:

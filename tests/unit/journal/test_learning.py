@@ -26,11 +26,17 @@ def document(**changes: Any) -> Json:
         "training": {"last": None, "next_step": 1, "head_version": 0},
         "roles": [role("judge"), role("trainer")],
     }
-    return {**copy.deepcopy(base), **changes}
+    made = {**copy.deepcopy(base), **changes}
+    return made | {"judge": {"asked": True} | made["judge"]}
 
 
 LAST = {"step": 4, "version": 4, "ago_s": 30.0, "seconds": 20.0}
 FAILED = dict(NO_SCORES, none=12)
+HINTLESS = {
+    "turns": {"main": 30, "fates": {"hint_failed": 12}},
+    "judge": {"queued": 0, "oldest_s": None, "asked": False},
+}
+"""Hints alone teach, and the hint judge has only failed."""
 
 
 @pytest.mark.parametrize(
@@ -45,19 +51,22 @@ FAILED = dict(NO_SCORES, none=12)
         ),
         ({"roles": [], "turns": {"main": 0}}, "stopped", "nothing runs"),
         ({"turns": {"main": 0}}, "no traffic", "no main turn"),
+        (HINTLESS, "stalled", "the hint judge has failed on 12 replies"),
+        (HINTLESS | {"turns": {"main": 30, "fates": {"hint_failed": 9}}}, "collecting", "3 of 16"),
         (
-            {"turns": {"main": 30, "fates": {"hint_failed": 12}}},
-            "stalled",
-            "the hint judge has failed on 12 replies",
-        ),
-        ({"turns": {"main": 30, "fates": {"hint_failed": 9}}}, "collecting", "3 of 16"),
-        (
-            {
-                "turns": {"main": 30, "fates": {"hint_failed": 12}},
-                "verdicts": {"last_100": NO_SCORES, "no_verdict": {}, "hints": 1},
-            },
+            HINTLESS | {"verdicts": {"last_100": NO_SCORES, "no_verdict": {}, "hints": 1}},
             "collecting",
             "3 of 16",
+        ),
+        (
+            HINTLESS | {"judge": {"queued": 0, "oldest_s": None, "asked": True}},
+            "collecting",
+            "3 of",
+        ),
+        (
+            HINTLESS | {"training": {"last": LAST, "next_step": 5, "head_version": 4}},
+            "learning",
+            "step 4 was 30 s ago",
         ),
         ({"roles": [role("trainer")]}, "no judge", "2 turns wait"),
         ({"roles": [role("judge", fresh=False), role("trainer")]}, "no judge", "2 turns wait"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,9 @@ def test_a_gateway_that_is_not_there_is_what_is_missing() -> None:
     with bind_port("127.0.0.1", 0, "gateway.port") as listener:
         port = bound_port(listener)
     assert missing_parts("127.0.0.1", port) == ["the gateway does not answer yet"]
+
+
+def test_a_killed_helper_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_module, "resolve_model", signal.raise_signal)
+    with pytest.raises(RejoinderError, match="ended before it was done"):
+        system_module.fetch_model(signal.SIGKILL)  # type: ignore[arg-type]

@@ -7,9 +7,35 @@ from collections.abc import Iterator
 import pytest
 
 from fake_gateway import FakeGateway
+from rejoinder.config import Config
+from rejoinder.engine.base import EngineInfo
 from rejoinder.errors import EngineError, EngineUnavailable, RejoinderError
 from rejoinder.evaluation.client import ChatClient
-from rejoinder.evaluation.personas.learner import RunningGateway, persist
+from rejoinder.evaluation.personas.learner import OwnSystem, RunningGateway, persist
+from rejoinder.evaluation.watch import Progress
+
+
+class Serving:
+    """An engine that says which version it answers with."""
+
+    def __init__(self, version: int | None) -> None:
+        self._live = {} if version is None else {"default": version}
+
+    async def info(self) -> EngineInfo:
+        return EngineInfo("fake", "hash", 64, [0], [], live=self._live, loaded={})
+
+
+class View:
+    """A journal that knows of the third version."""
+
+    def progress(self) -> Progress:
+        return Progress(version=3, trained=48, ready=2, judging=1)
+
+
+@pytest.mark.parametrize("served", [2, 3, None])
+async def test_a_system_of_ones_own_tells_which_version_answers(served: int | None) -> None:
+    learner = OwnSystem(Config(), Serving(served), View())  # type: ignore[arg-type]
+    assert await learner.progress() == Progress(3, 48, 2, 1, served)
 
 
 class Call:
