@@ -141,9 +141,14 @@ def personas(
     from rejoinder.evaluation.personas.plan import Endpoint, Plan
     from rejoinder.evaluation.personas.report import show_personas
     from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings
+    from rejoinder.evaluation.questions import Split
 
     if show_list:
-        show_personas([load_persona(name) for name in persona or shipped_personas()], out())
+        shown = [load_persona(name) for name in persona or shipped_personas()]
+        for one in shown:  # a fault of its tasks is told here, too
+            for split in Split:
+                one.load_tasks(split)
+        show_personas(shown, out())
         return
     if not persona:
         raise ConfigError("name at least one with --persona; --list shows those there are")

@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 from rejoinder.cli.main import app
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
+from rejoinder.evaluation.personas import persona
 from rejoinder.evaluation.personas.persona import shipped_personas
 from rejoinder.evaluation.personas.plan import Plan
 from rejoinder.types import Json
 
 RUNNER = CliRunner()
+SHORT = Path(persona.__file__).parent / "shipped" / "short-sentence.toml"
 
 
 def test_the_list_names_every_persona() -> None:
@@ -38,6 +40,11 @@ def test_the_list_of_named_personas_checks_their_files(tmp_path: Path) -> None:
     code, output = listed(str(file))
     assert code == EXIT_CONFIG
     assert "mine.toml has faults" in output
+    mine = SHORT.read_text("utf-8").replace('tasks = "everyday"', 'tasks = "mine.jsonl"')
+    file.write_text(mine, "utf-8")
+    code, output = listed(str(file))
+    assert code == EXIT_CONFIG
+    assert "mine.jsonl" in output
 
 
 @pytest.mark.parametrize(
