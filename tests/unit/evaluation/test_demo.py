@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConfig
+from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConfig, load_config
 from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.demo import SETTINGS, run_demo
+from rejoinder.evaluation.demo import METHOD, SETTINGS, TEACHER, run_demo
 from rejoinder.evaluation.personas.job import Job
 from rejoinder.evaluation.personas.records import RunRecord, read_run
-from rejoinder.evaluation.personas.settings import TRAINING
+from rejoinder.evaluation.personas.settings import TRAINING, system_config
 from rejoinder.evaluation.progress import Watcher
 from rejoinder.types import Json
 
 from .personas.kit import measured, run
 
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "learn-from-hints.md"
 MEASURED = [measured(0, 0, persona="short-sentence"), measured(1, 8, persona="short-sentence")]
 BASE = Config(
     home="/elsewhere",
@@ -95,3 +96,14 @@ def test_data_of_an_earlier_run_is_not_touched(jobs: list[Job], tmp_path: Path) 
     with pytest.raises(RejoinderError, match="earlier run"):
         show(tmp_path, keep=tmp_path / "kept")
     assert jobs == []
+
+
+def test_the_guide_shows_how_the_demonstration_trains(tmp_path: Path) -> None:
+    text = GUIDE.read_text("utf-8")
+    file = tmp_path / "guide.toml"
+    file.write_text(text.partition("```toml\n")[2].partition("```")[0], "utf-8")
+    shown = load_config(file).trainer
+    ours = system_config(
+        Config(trainer=TrainerConfig(teacher=TEACHER)), SETTINGS, METHOD, 0, tmp_path
+    ).trainer
+    assert shown == ours
