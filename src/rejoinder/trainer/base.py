@@ -32,8 +32,8 @@ class SignalledTurn:
     weight: float
     """What one token of the mask counts in the step's mean; see ``token_weights``."""
     is_current: bool
-    """Whether exactly the weights in training sampled all of it, so that its log-probabilities
-    and the trainer's differ by nothing but arithmetic."""
+    """Whether exactly the newest version sampled all of it, so that its log-probabilities and
+    those of the same weights in the trainer differ by nothing but arithmetic."""
     teacher_prompts: tuple[list[int], ...] = ()
     """The prompt with a hint in it, one for each hint, that of the longest hint first; none where
     ``signal.hint_weight`` is 0."""

@@ -22,13 +22,16 @@ EPS = 1e-8
 def learning_rate(config: TrainerConfig, step: int) -> float:
     """Return the learning rate of a step (from 1).
 
-    It rises linearly over ``warmup_steps`` and then stays, or falls to zero at
-    ``schedule_steps`` along a line or half a cosine.
+    It rises linearly over ``warmup_steps`` and then stays; or falls to zero at ``schedule_steps``
+    along a line or half a cosine; or with the inverse square root of the step's number, without
+    end (Vaswani et al. 2017).
     """
     if step <= config.warmup_steps:
         return config.learning_rate * step / config.warmup_steps
     if config.schedule == "constant":
         return config.learning_rate
+    if config.schedule == "inverse_sqrt":
+        return config.learning_rate * math.sqrt(max(1, config.warmup_steps) / step)
     span = max(1, config.schedule_steps - config.warmup_steps)
     done = min(1.0, (step - 1 - config.warmup_steps) / span)
     share = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))

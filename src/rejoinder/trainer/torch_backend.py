@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -27,13 +27,16 @@ from rejoinder.trainer.distil import TeachingLoss
 from rejoinder.trainer.engine_calls import EngineCaller
 from rejoinder.trainer.engine_teacher import EngineTeacher
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
-from rejoinder.trainer.losses import Hinted, LossInputs, LossMetrics
+from rejoinder.trainer.losses import Hinted, LossInputs
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
 from rejoinder.trainer.optimizer import Optimizer
 from rejoinder.trainer.teacher import Teacher, self_test
+from rejoinder.trainer.totals import StepTotals
 from rejoinder.types import WeightsKind
 
 _CHECKPOINT = "training.safetensors"
+_COMPARED_TOKENS = 512
+"""Of served answers and their prompts, computed again in each step for comparison alone."""
 _FP32_DIFFERENCE, _BF16_DIFFERENCE = 1e-4, 0.1
 """How far teacher and student may differ at a token where nothing differs but the packing."""
 _ENGINE_FP32, _ENGINE_BF16 = 1e-3, 0.5
@@ -83,7 +86,10 @@ class TorchBackend:
         self._optimizer: Optimizer | None = None
         self._reference: TrainModel | None = None
         self._average: WeightAverage | None = None
-        self._totals = _Totals()
+        """The teacher that follows the policy."""
+        self._served: WeightAverage | None = None
+        """What versions hold, where that is not the weights in training."""
+        self._totals = StepTotals()
 
     @property
     def kind(self) -> WeightsKind:
@@ -99,18 +105,31 @@ class TorchBackend:
         """See ``TrainerBackend.load``."""
         if isinstance(self._teacher, EngineTeacher):
             self._teacher.check(tokenizer_hash(self._base))  # may be away: load nothing in vain
-        self._model = self._optimizer = self._average = None  # free them before loading
+        self._model = self._optimizer = self._average = self._served = (
+            None  # free them before loading
+        )
         model = self._load_model(weights)
         optimizer = Optimizer(model.parameters, self._config)
         average = self._begin_average(model)
+        served = WeightAverage(model, self._config.average) if self._config.average else None
         torch.manual_seed(self._config.seed)
         if checkpoint is not None:
-            _load_checkpoint(checkpoint / _CHECKPOINT, model, optimizer, average, self._device)
+            parts = _read_checkpoint(checkpoint / _CHECKPOINT)
+            if served is not None and parts["served"]:
+                served.load_state(parts["served"])
+            if parts["master"]:
+                model.load_master(parts["master"])
+            optimizer.load_state(parts["optimizer"])
+            if average is not None:
+                # A checkpoint that was written under another kind of teacher holds none.
+                average.load_state(parts["average"] or model.master())
+            _load_random(parts["random"], self._device)
         if self._needs_start_weights() and self._config.lora is None:
             self._reference = self._reference or load_frozen(self._base, self._dtype, self._device)
         self._test_teacher(model, is_start=weights is None)
-        self._model, self._optimizer, self._average = model, optimizer, average
-        self._totals = _Totals()
+        self._model, self._optimizer = model, optimizer
+        self._average, self._served = average, served
+        self._totals = StepTotals()
 
     def _find_teacher(self, engine: EngineCaller | None) -> Teacher | EngineTeacher | None:
         if not isinstance(self._loss, TeachingLoss):
@@ -147,10 +166,9 @@ class TorchBackend:
         lengths = [batching.row_length(turn) for turn in turns]
         groups = batching.plan(lengths, self._config.micro_batch_tokens)
         done = 0
+        self._compare_served(turns)
         for group in groups:
-            metrics, batch, anchor = self._backward([turns[index] for index in group])
-            self._totals.add(metrics, batch, anchor)
-            done += batch.tokens
+            done += self._backward([turns[index] for index in group])
             yield done / sum(lengths)
 
     def apply(self, step: int) -> StepFigures:
@@ -162,8 +180,9 @@ class TorchBackend:
             update = optimizer.apply(step)
             metrics |= {"grad_norm": update.grad_norm, "learning_rate": update.learning_rate}
             skipped = None if update.applied else "non_finite_gradient"
-            if update.applied and self._average is not None:
-                self._average.update()
+            for average in (self._average, self._served):
+                if update.applied and average is not None:
+                    average.update()
         else:
             skipped = "non_finite_loss"
         self.discard()
@@ -172,18 +191,22 @@ class TorchBackend:
     def discard(self) -> None:
         """See ``TrainerBackend.discard``."""
         self._loaded()[1].zero_grad()
-        self._totals = _Totals()
+        self._totals = StepTotals()
 
     def save_weights(self, directory: Path) -> None:
         """See ``TrainerBackend.save_weights``."""
-        self._loaded()[0].save(directory, self._dtype)
+        model = self._loaded()[0] if self._served is None else self._served.model
+        model.save(directory, self._dtype)
 
     def save_checkpoint(self, directory: Path) -> None:
         """See ``TrainerBackend.save_checkpoint``."""
         model, optimizer = self._loaded()
         tensors = {f"optimizer/{key}": value for key, value in optimizer.state().items()}
-        if self.kind is WeightsKind.FULL and self._dtype is not torch.float32:
+        is_rounded = self.kind is WeightsKind.FULL and self._dtype is not torch.float32
+        if is_rounded or self._served is not None:
             tensors |= {f"master/{name}": value for name, value in model.master().items()}
+        if is_rounded and self._served is not None:
+            tensors |= {f"served/{name}": mean for name, mean in self._served.state().items()}
         if self._average is not None:
             tensors |= {f"average/{name}": mean for name, mean in self._average.state().items()}
         tensors["random/cpu"] = torch.get_rng_state()
@@ -221,7 +244,25 @@ class TorchBackend:
             seed=self._config.seed,
         )
 
-    def _backward(self, turns: Sequence[SignalledTurn]) -> tuple[LossMetrics, MicroBatch, Tensor]:
+    @torch.no_grad()
+    def _compare_served(self, turns: Sequence[SignalledTurn]) -> None:
+        """Hold what is served against what the engine said, where other weights train (rule 8).
+
+        Some tokens do: the training pass says it of all where it has the same weights.
+        """
+        if self._served is None:
+            return
+        current = sorted((one for one in turns if one.is_current), key=batching.row_length)
+        ends = itertools.accumulate(map(batching.row_length, current))
+        some = [turn for turn, end in zip(current, ends, strict=True) if end <= _COMPARED_TOKENS]
+        if some:
+            batch = batching.pack(some, self._device)
+            with self._autocast(), self._served.model.evaluating():
+                served = self._served.model.logprobs(batch, self._config.logit_chunk)[0]
+            self._totals.compare(served, batch)
+
+    def _backward(self, turns: Sequence[SignalledTurn]) -> int:
+        """Add to the gradient and to the figures; return the tokens read."""
         model = self._loaded()[0]
         batch = batching.pack(turns, self._device)
         reference = self._reference_logprobs(model, batch)
@@ -249,7 +290,10 @@ class TorchBackend:
         )
         loss, metrics = self._loss(inputs, self._config.loss)
         loss.backward()  # type: ignore[no-untyped-call]
-        return metrics, batch, inputs.anchor
+        self._totals.add(metrics, batch)
+        if self._served is None:
+            self._totals.compare(inputs.anchor, batch)
+        return batch.tokens
 
     def _logprobs(
         self, model: TrainModel, hidden: Tensor, targets: Tensor, batch: MicroBatch
@@ -331,70 +375,21 @@ def _beside(targets: Tensor, ids: Tensor) -> Tensor:
     return torch.cat((targets[:, None], ids), dim=1)
 
 
-def _load_checkpoint(
-    file: Path,
-    model: TrainModel,
-    optimizer: Optimizer,
-    average: WeightAverage | None,
-    device: torch.device,
-) -> None:
+def _read_checkpoint(file: Path) -> dict[str, dict[str, Tensor]]:
+    """Return what ``save_checkpoint`` wrote, by kind and name."""
     try:
         tensors = load_file(file)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the checkpoint {file}: {error}") from error
-    names = ("optimizer", "master", "average", "random")
+    names = ("optimizer", "master", "served", "average", "random")
     parts: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     for key, value in tensors.items():
         part, _, name = key.partition("/")
         parts[part][name] = value
-    if parts["master"]:
-        model.load_master(parts["master"])
-    optimizer.load_state(parts["optimizer"])
-    if average is not None:
-        # A checkpoint that was written under another kind of teacher holds none.
-        average.load_state(parts["average"] or model.master())
-    torch.set_rng_state(parts["random"]["cpu"])
-    if device.type == "cuda" and "cuda" in parts["random"]:
-        torch.cuda.set_rng_state(parts["random"]["cuda"], device)
+    return parts
 
 
-@dataclass(slots=True)
-class _Totals:
-    """Figures of the micro-batches of one step."""
-
-    means: dict[str, float] = field(default_factory=dict)
-    maxima: dict[str, float] = field(default_factory=dict)
-    tokens: int = 0
-    packed_tokens: int = 0
-    micro_batches: int = 0
-    differences: float = 0.0
-    """Sum of |l_old - l_mu| over tokens that the current version sampled (rule 8)."""
-    largest_difference: float = 0.0
-    compared: int = 0
-
-    def add(self, metrics: LossMetrics, batch: MicroBatch, anchor: Tensor) -> None:
-        """Take in one micro-batch."""
-        for name, value in metrics.means.items():
-            self.means[name] = self.means.get(name, 0.0) + float(value)
-        for name, value in metrics.maxima.items():
-            self.maxima[name] = max(self.maxima.get(name, -math.inf), float(value))
-        self.tokens += len(batch.targets)
-        self.packed_tokens += batch.tokens
-        self.micro_batches += 1
-        differences = (anchor - batch.behaviour).abs()[batch.is_current]
-        if differences.numel():
-            self.differences += float(differences.sum())
-            self.largest_difference = max(self.largest_difference, float(differences.max()))
-            self.compared += differences.numel()
-
-    def figures(self) -> dict[str, float]:
-        """Return the step's figures."""
-        figures = {**self.means, **self.maxima}
-        figures["tokens"] = self.tokens
-        figures["packed_tokens"] = self.packed_tokens
-        figures["micro_batches"] = self.micro_batches
-        figures["logprob_difference_tokens"] = self.compared
-        if self.compared:
-            figures["logprob_difference_mean"] = self.differences / self.compared
-            figures["logprob_difference_max"] = self.largest_difference
-        return figures
+def _load_random(states: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

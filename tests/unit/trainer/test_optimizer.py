@@ -37,6 +37,12 @@ def test_a_cosine_schedule_falls_to_zero_by_way_of_the_half() -> None:
     assert found == pytest.approx([1.0, 0.5, 0.0, 0.0])
 
 
+def test_an_inverse_square_root_falls_without_end() -> None:
+    found = rates([2, 4, 16, 400], schedule="inverse_sqrt", warmup_steps=4)
+    assert found == pytest.approx([0.5, 1.0, 0.5, 0.1])
+    assert rates([1, 4], schedule="inverse_sqrt") == pytest.approx([1.0, 0.5])
+
+
 def parameters() -> dict[str, nn.Parameter]:
     draw = torch.Generator().manual_seed(0)
     return {

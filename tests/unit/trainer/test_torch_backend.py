@@ -10,6 +10,7 @@ from typing import Any
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rejoinder.config import Config, LoraConfig
 from rejoinder.errors import ConfigError
@@ -188,13 +189,19 @@ def test_a_step_that_is_not_finite_leaves_the_weights_alone(
     assert take_step(backend, step_of(turns)).skipped is None
 
 
+@pytest.mark.parametrize("average", [0.0, 0.5])
 @pytest.mark.parametrize("lora", [None, LORA, LORA | {"dropout": 0.2}], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_resumed_run_takes_the_same_steps(
-    make_config: Make, turns: list[dict[str, Any]], tmp_path: Path, lora: Any, dtype: str
+    make_config: Make,
+    turns: list[dict[str, Any]],
+    tmp_path: Path,
+    lora: Any,
+    dtype: str,
+    average: float,
 ) -> None:
     """Weights, moments and random state: step 2 after a restart is step 2 without one."""
-    plain = make_config(lora=lora)
+    plain = make_config(lora=lora, average=average)
     config = plain.model_copy(update={"model": plain.model.model_copy(update={"dtype": dtype})})
     backend = start(config)
     take_step(backend, step_of(turns), 1)
@@ -213,6 +220,52 @@ def test_a_resumed_run_takes_the_same_steps(
     expected = backend._loaded()[0].parameters
     for name, weight in resumed._loaded()[0].parameters.items():
         assert torch.equal(weight, expected[name]), name
+    for one, directory in ((backend, "straight"), (resumed, "resumed")):
+        (tmp_path / directory).mkdir()
+        one.save_weights(tmp_path / directory)
+    served = [
+        load_file(*(tmp_path / name).glob("*.safetensors")) for name in ("straight", "resumed")
+    ]
+    assert served[0].keys() == served[1].keys()
+    assert all(torch.equal(weight, served[1][name]) for name, weight in served[0].items())
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_versions_are_the_running_average_of_the_weights_in_training(
+    make_config: Make, turns: list[dict[str, Any]], tmp_path: Path, lora: Any
+) -> None:
+    config = make_config(lora=lora, average=0.75, learning_rate=1e-2)
+    backend = start(config)
+    seen = [backend._loaded()[0].master()]
+    seen[0] = {name: weight.clone() for name, weight in seen[0].items()}
+    for step in (1, 2):
+        take_step(backend, step_of(turns), step)
+        trained = backend._loaded()[0].master()
+        seen.append({name: weight.clone() for name, weight in trained.items()})
+    backend.save_weights(tmp_path)
+    served = TorchBackend(
+        config.model_copy(update={"trainer": make_config(lora=lora).trainer}), "policy"
+    )
+    served.load(tmp_path, None)
+    for name, found in served._loaded()[0].master().items():
+        first, second, third = (one[name] for one in seen)
+        expected = 0.75 * (0.75 * first + 0.25 * second) + 0.25 * third
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        assert lora or not torch.equal(found, third)
+
+
+def test_with_an_average_the_engine_is_compared_with_what_is_served(
+    make_config: Make, turns: list[dict[str, Any]], model_path: Path
+) -> None:  # rule 8
+    """The start weights are served until steps have moved their average; others train meanwhile."""
+    still = start(make_config(average=1 - 1e-9, learning_rate=1e-2))
+    take_step(still, step_of(turns), 1)
+    figures = take_step(still, step_of(turns), 2)
+    assert figures.metrics["logprob_difference_max"] < 1e-4
+    assert figures.metrics["logprob_difference_tokens"] == sum(len(t["answer"]) for t in turns)
+    newest = start(make_config(learning_rate=1e-2))
+    take_step(newest, step_of(turns), 1)
+    assert take_step(newest, step_of(turns), 2).metrics["logprob_difference_max"] > 1e-2
 
 
 def test_saved_full_weights_are_a_plain_directory(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
+from rejoinder.evaluation.pack.average import PackedAverage
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows
 from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.evaluation.pack.teaching import PackedTeachers
@@ -91,7 +92,14 @@ class PackedTrainer:
         self._budget = max(one.config.micro_batch_tokens for one in seats)
         for weight in model.weights.values():
             weight.requires_grad_()
+        averages = {number: one.config.average for number, one in enumerate(seats)}
+        self._served = PackedAverage(model, averages)
         self._adam = _Adam(model.weights, [one.config for one in seats])
+
+    @property
+    def served(self) -> StackedModel:
+        """The weights that answer."""
+        return self._served.model
 
     def step(self, turns: Mapping[int, Sequence[SignalledTurn]]) -> list[int]:
         """Take a step at each of the given seats; one without turns changes no weights.
@@ -106,7 +114,9 @@ class PackedTrainer:
         taught = [seat for seat, own in turns.items() if own]
         changing = [seat for seat in taught if finite[seat]]
         broken = self._adam.apply(list(turns), changing)
-        self._teachers.follow([seat for seat in changing if seat not in broken])
+        changed = [seat for seat in changing if seat not in broken]
+        self._teachers.follow(changed)
+        self._served.follow(changed)
         return sorted({*broken, *(seat for seat in taught if not finite[seat])})
 
     def _batches(

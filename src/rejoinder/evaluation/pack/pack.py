@@ -217,7 +217,7 @@ class Pack:
         requests = [[one.request for one in own if one.request is not None] for own in waiting]
         if not any(requests):
             return False
-        found = decode(self._model, requests, self._tokenizer.eos_ids)
+        found = decode(self._trainer.served, requests, self._tokenizer.eos_ids)
         for own, answers in zip(waiting, found, strict=True):
             asked = [one for one in own if one.request is not None]
             for one, answer in zip(asked, answers, strict=True):

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rejoinder.evaluation.pack.average import PackedAverage
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows, span_of
 from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.trainer.base import SignalledTurn
@@ -41,20 +42,15 @@ class PackedTeachers:
             keeps: of seats whose teacher follows the policy, the share of its weights that a step
                 keeps; with 0 it is the policy itself. The others have a frozen one.
         """
-        self._model, self._start = model, start
+        self._start = start
         self._compared = compared
         self._keeps = keeps
         self._top = max(one.count for one in compared)
-        self._moving = model.twin() if any(keeps.values()) else model
+        self._moving = PackedAverage(model, keeps)
 
-    @torch.no_grad()
     def follow(self, seats: Sequence[int]) -> None:
         """Move the teachers of seats whose weights a step has changed."""
-        if self._moving is self._model:
-            return
-        for seat in set(seats) & set(self._keeps):
-            for name, mean in self._moving.weights.items():
-                mean[seat].lerp_(self._model.weights[name][seat], 1.0 - self._keeps[seat])
+        self._moving.follow(seats)
 
     @torch.no_grad()
     def score(self, batch: Rows, compared: Tensor) -> dict[int, Tensor]:
@@ -79,7 +75,7 @@ class PackedTeachers:
             if one[0] in self._keeps:
                 own[one[0]].append(one)
         if any(own):
-            self._read(self._moving, own, batch, compared, found)
+            self._read(self._moving.model, own, batch, compared, found)
         return found
 
     def _read(

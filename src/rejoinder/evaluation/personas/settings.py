@@ -19,10 +19,13 @@ from rejoinder.types import Json
 
 TRAINING = TrainerConfig(
     batch_size=16,
-    learning_rate=4e-5,
+    learning_rate=6e-5,
+    schedule="inverse_sqrt",
+    warmup_steps=4,
+    average=0.5,
     verdict_weight=2.0,
     baseline="leave_one_out",
-    betas=(0.95, 0.98),
+    betas=(0.9, 0.98),
     teacher=TeacherConfig(weights="ema"),
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
