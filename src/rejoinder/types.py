@@ -100,6 +100,8 @@ class Fate(StrEnum):
     """The reply does not say how the answer should have been, and only hints were to teach."""
     HINT_FAILED = "hint_failed"
     """The hint judge failed, and nothing else was to teach."""
+    ALL_ALIKE = "all_alike"
+    """Verdicts were to be compared with each other, and all of the step's said the same."""
     NO_SIGNAL = "no_signal"
 
 

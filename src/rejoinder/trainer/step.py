@@ -53,6 +53,8 @@ def prepare_step(
     """Ask the algorithm for signals and weigh the tokens of the whole step.
 
     A sample whose hints do not fit into its prompt learns from its verdict alone, if it has one.
+    Where all signals are zero, as those of verdicts that are all the same against each other, there
+    is no turn, so that the step changes no weights and says why.
 
     Args:
         samples: the batch.
@@ -77,6 +79,9 @@ def prepare_step(
             kept.append((sample, signal, prompts))
         else:
             reasons[sample.sample_id] = reason
+    if not any(_says_something(signal) for _, signal, _ in kept):
+        reasons |= {sample.sample_id: Fate.ALL_ALIKE for sample, _, _ in kept}
+        kept = []
     weights = token_weights(
         [int(signal.mask.sum()) for _, signal, _ in kept],
         [sample.trajectory for sample, _, _ in kept],
@@ -181,6 +186,10 @@ def _no_signal_because(
         )
     mixed = len({run.version for run in sample.versions}) > 1
     return MIXED_VERSIONS if mixed and loss.correction == "none" else None
+
+
+def _says_something(signal: TokenSignal) -> bool:
+    return bool(signal.hint_weight) or bool(signal.advantages[signal.mask].any())
 
 
 def _sample_metrics(

@@ -30,7 +30,8 @@ def document(**changes: Any) -> Json:
     return made | {"judge": {"asked": True} | made["judge"]}
 
 
-LAST = {"step": 4, "version": 4, "ago_s": 30.0, "seconds": 20.0}
+LAST = {"step": 4, "version": 4, "ago_s": 30.0, "seconds": 20.0, "samples": 16, "metrics": {}}
+ALIKE = LAST | {"mean_score": -1.0, "metrics": {"skipped": 1.0, "without_signal": 16.0}}
 FAILED = dict(NO_SCORES, none=12)
 HINTLESS = {
     "turns": {"main": 30, "fates": {"hint_failed": 12}},
@@ -98,6 +99,32 @@ HINTLESS = {
             {"training": {"last": LAST, "next_step": 5, "head_version": 4}},
             "learning",
             "step 4 was 30 s ago",
+        ),
+        (
+            {"training": {"last": ALIKE, "next_step": 5, "head_version": 4}},
+            "stalled",
+            "step 4 changed nothing: all its verdicts were bad, and they count by how they differ",
+        ),
+        (
+            {"training": {"last": ALIKE | {"mean_score": 1.0}, "next_step": 5, "head_version": 4}},
+            "collecting",
+            "step 4 changed nothing: all its verdicts were good",
+        ),
+        (
+            {"training": {"last": ALIKE | {"mean_score": None}, "next_step": 5, "head_version": 4}},
+            "stalled",
+            "step 4 changed nothing: no sample of it had a signal",
+        ),
+        (
+            {
+                "training": {
+                    "last": ALIKE | {"metrics": {"skipped": 1.0, "without_signal": 2.0}},
+                    "next_step": 5,
+                    "head_version": 4,
+                }
+            },
+            "stalled",
+            "step 4 changed nothing: its gradient was not finite",
         ),
         (
             {"training": {"last": LAST, "next_step": 5, "head_version": 2}},

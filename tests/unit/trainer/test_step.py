@@ -81,6 +81,28 @@ def test_ids_without_a_finite_logprob_never_train(bad: list[float]) -> None:  # 
     assert step.without_signal == {"s3": Fate.MISSING_LOGPROBS}
 
 
+@pytest.mark.parametrize("reward", [-1.0, 1.0])
+def test_verdicts_that_are_all_alike_change_nothing_where_they_count_against_each_other(
+    reward: float,
+) -> None:
+    samples = [sample(2, reward), sample(4, reward), sample(3, None)]
+
+    def prepared(*more: TrainSample) -> PreparedStep:
+        return prepare_step(
+            [*samples, *more], Binary("leave_one_out"), LossConfig(kl_coefficient=0.1), {5: 0}, 5
+        )
+
+    alike = prepared()
+    assert alike.turns == []
+    assert alike.without_signal == {
+        "s2": Fate.ALL_ALIKE,
+        "s4": Fate.ALL_ALIKE,
+        "s3": Fate.NO_SIGNAL,
+    }
+    assert len(prepared(sample(5, -reward)).turns) == 3
+    assert len(prepare(samples).turns) == 2  # each counts by itself
+
+
 def test_turns_of_older_versions_are_not_current() -> None:
     old, mixed = prepare(
         [
