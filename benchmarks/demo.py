@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
         "--first-seed",
         type=int,
         default=15,
-        help="settings and rule were chosen with seeds 0 to 6 and 10 to 14",
+        help="settings and rule were chosen with seeds 0 to 14",
     )
     parser.add_argument("--heldout", type=int, default=200, help="questions measured with")
     parser.add_argument("--measure-every", type=int, default=2, help="updates between measurements")
