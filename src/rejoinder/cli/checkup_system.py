@@ -19,7 +19,7 @@ from rejoinder.judge.factory import build_judge, build_judges
 from rejoinder.judge.hints.factory import build_hint_judge
 from rejoinder.judge.role import judge_setting
 from rejoinder.launch.checks import faults
-from rejoinder.launch.home import exposure
+from rejoinder.launch.home import exposure, starter
 from rejoinder.launch.ports import PortTaken, bind_port
 from rejoinder.types import Fate, Judgement, Message
 
@@ -71,6 +71,9 @@ def ports(config: Config) -> Iterator[Finding]:
         except PortTaken as error:
             if (key, port) in ours:
                 yield ok(key, f"{port} on {host} is in use by the running system")
+            elif starter(config) is not None and not ours:
+                remedy = "the system of this home is starting and may have it: try again in a while"
+                yield warn(key, f"{port} on {host} is taken", remedy)
             else:
                 yield fail(key, f"{port} on {host}", str(error))
         else:

@@ -20,6 +20,7 @@ PRIVATE = 0o700
 """Conversations are their owner's: nobody else may list or read the directory."""
 
 _OTHERS = 0o077
+_LOCK = "up.lock"
 
 
 def ensure_home(config: Config) -> Path:
@@ -82,6 +83,20 @@ def freeze_config(config: Config) -> Path:
     return target
 
 
+def starter(config: Config) -> int | None:
+    """Return the process of the `rejoinder up` that holds the data directory, if one is there.
+
+    It reads what `home_lock` wrote and does not try the lock, which would refuse a start at that
+    very moment. After a crash another program may have the number since.
+    """
+    try:
+        process = int((run_path(config) / _LOCK).read_text("utf-8"))
+        os.kill(process, 0)
+    except (OSError, ValueError):
+        return None
+    return process
+
+
 @contextlib.contextmanager
 def home_lock(config: Config) -> Iterator[None]:
     """Hold the data directory for one ``rejoinder up``; the kernel lets go of it at any end.
@@ -89,7 +104,7 @@ def home_lock(config: Config) -> Iterator[None]:
     Raises:
         RejoinderError: another one runs; the message says which.
     """
-    with (run_path(config) / "up.lock").open("a+") as file:
+    with (run_path(config) / _LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -35,6 +35,7 @@ from rejoinder.errors import ConfigError, EngineUnavailable
 from rejoinder.journal.base import RoleReport
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import JudgeSetting
+from rejoinder.launch.home import ensure_home, home_lock, run_path
 from rejoinder.launch.ports import bind_port, bound_port
 from rejoinder.models.tokenizer import ModelTokenizer
 
@@ -94,6 +95,25 @@ def test_a_taken_port_is_ours_only_if_a_living_role_of_this_home_has_it(
                 journal.report(RoleReport("gateway", "gateway-1", 1, reported, detail))
         found = {finding.name: finding for finding in checkup_system.ports(config)}
     assert found["gateway.port"].state is state
+
+
+def test_a_port_that_is_taken_while_this_home_starts_may_be_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REJOINDER_HOME", str(tmp_path))
+    ensure_home(Config())
+    with bind_port("127.0.0.1", 0, "gateway.port") as taken:
+        gateway = GatewayConfig(port=bound_port(taken))
+        config = Config(gateway=gateway, engine=TorchEngineConfig(port=0))
+
+        def found() -> Finding:
+            return next(one for one in checkup_system.ports(config) if one.name == "gateway.port")
+
+        with home_lock(config):
+            assert found().state is State.WARN
+            assert "is starting" in found().remedy
+        (run_path(config) / "up.lock").write_text("0x", "utf-8")  # a lock that says nothing
+        assert found().state is State.FAIL
 
 
 def test_a_template_that_only_adds_text_extends_the_turn_before(
