@@ -189,8 +189,10 @@ _TURNS = """
 SELECT t.turn_id, t.session_id, s.external, t.parent_id, t.turn_type, a.answer_ids, a.message,
        p.link
 FROM turns t JOIN answers a USING (turn_id) JOIN prompts p USING (turn_id)
-JOIN sessions s ON s.session_id = t.session_id ORDER BY t.created_at, t.choice
+JOIN sessions s ON s.session_id = t.session_id
+WHERE a.message IS NOT NULL ORDER BY t.created_at, t.choice
 """
+"""An answer whose client went away, such as a helper of an agent that has ended, has no message."""
 
 
 def _turn(connection: sa.Connection, row: Any) -> Turn:

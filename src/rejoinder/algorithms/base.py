@@ -81,10 +81,10 @@ class Algorithm(Protocol):
         """
         ...
 
-    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
-        """Return the signal of each sample of a step, in order; None where there is none.
+    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | Fate | None]:
+        """Return the signal of each sample of a step, in order; where there is none, why, or None.
 
         All samples of a step come together, so that an algorithm may compare them. A missing
-        signal is None, never a stand-in value; such a sample changes nothing in the step.
+        signal is never a stand-in value; such a sample changes nothing in the step.
         """
         ...

@@ -32,12 +32,15 @@ class Binary:
             return judgement.why or Fate.NEUTRAL
         return SampleSpec(reward)
 
-    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
+    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | Fate | None]:
         """Broadcast each verdict over its answer; samples without one have no signal."""
-        return [
-            None if advantage is None else over_answer(sample, advantage)
-            for sample, advantage in zip(samples, advantages(samples, self._baseline), strict=True)
-        ]
+        by_verdict = advantages(samples, self._baseline)
+        return [self._signal(*pair) for pair in zip(samples, by_verdict, strict=True)]
+
+    def _signal(self, sample: TrainSample, advantage: float | None) -> TokenSignal | Fate | None:
+        if not advantage:
+            return None if advantage is None else Fate.ALL_ALIKE
+        return over_answer(sample, advantage)
 
 
 def build(config: TrainerConfig) -> Algorithm:

@@ -26,6 +26,8 @@ def clear_score(judgement: Judgement) -> float | None:
 def advantages(samples: Sequence[TrainSample], baseline: Baseline) -> list[float | None]:
     """Return A = r - b of each sample, None where there is no reward or no token.
 
+    A = 0 means that all the step's verdicts are the same, and say nothing beside each other.
+
     The baseline b is 0, or the mean reward of the step's other samples (leave one out: Kool et al.
     2019; Ahmadian et al. 2024). It does not depend on the sample itself, so it changes the noise of
     a step and not what it aims at. A sample that is alone has b = 0.

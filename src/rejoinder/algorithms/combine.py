@@ -44,14 +44,16 @@ class Combine:
             reward = None
         return SampleSpec(reward, tuple(hints))
 
-    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
+    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | Fate | None]:
         """Weigh what each sample has; those with neither have no signal."""
         by_verdict = advantages(samples, self._config.baseline)
         return [self._signal(*pair) for pair in zip(samples, by_verdict, strict=True)]
 
-    def _signal(self, sample: TrainSample, advantage: float | None) -> TokenSignal | None:
-        if not sample.answer_ids or (advantage is None and not sample.hints):
+    def _signal(self, sample: TrainSample, advantage: float | None) -> TokenSignal | Fate | None:
+        if not sample.answer_ids:
             return None
+        if not advantage and not sample.hints:
+            return None if advantage is None else Fate.ALL_ALIKE
         weight = self._config.hint_weight if sample.hints else 0.0
         return over_answer(sample, self._config.verdict_weight * (advantage or 0.0), weight)
 

@@ -36,7 +36,7 @@ class Opd:
         """An accepted hint makes a sample, whatever the verdict."""
         return SampleSpec(None, tuple(hints)) if hints else Fate.NO_HINT
 
-    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | None]:
+    def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | Fate | None]:
         """Leave each hinted answer to the teacher; samples without a hint have no signal."""
         return [
             over_answer(sample, 0.0, self._weight) if sample.hints and sample.answer_ids else None

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from rejoinder.algorithms.registry import build_algorithm
 from rejoinder.cli.checkup import Check, Finding, fail, ok, warn
 from rejoinder.cli.terminal import size
-from rejoinder.config import Config, TorchEngineConfig
+from rejoinder.config import Config, TorchEngineConfig, TrainerConfig
 from rejoinder.models.embedded import resolve_model
 
 OLDEST, BEYOND = (3, 11), (3, 14)
 _FULL_TRAINING = 4
-"""Weights, gradients and Adam's two moments."""
+"""Weights, gradients and Adam's two moments; averages and the start weights come on top."""
 _SERVING = 3
 """Start weights for the judge, the live version, and the next one while it is taken up."""
 _CHECKPOINT = 3
@@ -101,7 +102,7 @@ def memory(config: Config) -> Iterator[Finding]:
     import psutil
 
     weights = _weights_bytes(config)
-    training = 1 if config.trainer.lora is not None else _FULL_TRAINING
+    training = 1 if config.trainer.lora is not None else _FULL_TRAINING + _copies(config.trainer)
     needed = weights * (training + _SERVING)
     free = psutil.virtual_memory().available
     text = f"{size(free)} free; the model takes about {size(needed)} while it trains"
@@ -112,6 +113,22 @@ def memory(config: Config) -> Iterator[Finding]:
         yield ok("memory", text)
 
 
+def _averages(trainer: TrainerConfig) -> int:
+    """Return how many running averages of the weights the trainer holds, and a checkpoint too."""
+    is_taught_by_one = _teacher(trainer) == "ema"
+    return bool(trainer.average) + is_taught_by_one
+
+
+def _copies(trainer: TrainerConfig) -> int:
+    """Return how many more sets of weights full training holds."""
+    starts = _teacher(trainer) == "frozen" or bool(trainer.loss.kl_coefficient)
+    return _averages(trainer) + starts
+
+
+def _teacher(trainer: TrainerConfig) -> str | None:
+    return trainer.teacher.weights if build_algorithm(trainer).needs_hints else None
+
+
 def disk(config: Config) -> Iterator[Finding]:
     """Disk space against what kept versions and checkpoints take."""
     place = config.home_path
@@ -119,7 +136,8 @@ def disk(config: Config) -> Iterator[Finding]:
         place = place.parent
     free = shutil.disk_usage(place).free
     trainer = config.trainer
-    full = trainer.keep_versions + _CHECKPOINT * (trainer.keep_checkpoints + 1)
+    checkpoint = _CHECKPOINT + _averages(trainer)
+    full = trainer.keep_versions + checkpoint * (trainer.keep_checkpoints + 1)
     needed = _weights_bytes(config) * full if trainer.lora is None else _LITTLE_DISK
     text = f"{size(free)} free at {place}; versions and checkpoints take about {size(needed)}"
     if free < _LITTLE_DISK:

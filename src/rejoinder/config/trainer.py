@@ -121,10 +121,12 @@ class TrainerConfig(Section):
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "constant"
     warmup_steps: int = Field(0, ge=0)
     schedule_steps: int = Field(1000, ge=1)
-    """Where ``linear`` and ``cosine`` reach zero; ``inverse_sqrt`` never does."""
+    """Where ``linear`` and ``cosine`` reach zero. ``inverse_sqrt`` never does: after
+    ``warmup_steps`` the rate is ``learning_rate`` times sqrt(warmup_steps / step)."""
     average: float = Field(0.0, ge=0, lt=1)
     """Share of the served weights that each step keeps: what is served is a running average of the
-    weights in training, so that one batch of odd samples jolts nobody. 0 serves the newest."""
+    weights in training, so that one batch of odd samples jolts nobody. It costs a copy of the
+    weights in fp32, in memory and in checkpoints. 0 serves the newest."""
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = Field(0.1, ge=0)
     grad_clip: float = Field(1.0, gt=0)

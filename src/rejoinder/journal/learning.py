@@ -59,11 +59,10 @@ def _training_word(document: Json) -> tuple[str, str]:
     head = document["training"]["head_version"]
     if last is not None and head is not None and last["version"] > head:  # rolled back since then
         return "collecting", f"learning goes on from version {head}; {progress}"
-    if last is not None and last["metrics"].get("skipped"):
-        # Where everybody was pleased there was nothing to change.
-        word = "collecting" if last["mean_score"] == 1 else "stalled"
-        return word, f"step {last['step']} changed nothing: {_why_nothing(last)}; {progress}"
     if since_step is not None and since_step < RECENT_S:
+        if last["metrics"].get("skipped"):
+            word, why = _why_nothing(last)
+            return word, f"step {last['step']} changed nothing: {why}; {progress}"
         return "learning", f"step {last['step']} was {since_step:.0f} s ago; {progress}"
     queue = document["judge"]
     if queue["oldest_s"] is not None and queue["oldest_s"] > patience:
@@ -73,15 +72,15 @@ def _training_word(document: Json) -> tuple[str, str]:
     return "collecting", progress
 
 
-def _why_nothing(last: Json) -> str:
-    """Return why a step left the weights as they were."""
-    if last["metrics"].get("without_signal") != last["samples"]:
-        return "its gradient was not finite"
-    score = last["mean_score"]
-    if score in (-1, 1):
-        kind = "good" if score == 1 else "bad"
-        return f"all its verdicts were {kind}, and they count by how they differ"
-    return "no sample of it had a signal"
+def _why_nothing(last: Json) -> tuple[str, str]:
+    """Return the word for a step that left the weights as they were, and why it did."""
+    reasons = last["untrained"]
+    reason = max(reasons, key=lambda one: reasons[one]) if reasons else "no_signal"
+    if reason != Fate.ALL_ALIKE:
+        return "stalled", f"{reasons.get(reason, 0)} of its samples by {reason}"
+    if last["mean_score"] == 1:  # everybody was pleased
+        return "collecting", "all its verdicts were good, and they count by how they differ"
+    return "stalled", "all its verdicts were bad, and they count by how they differ"
 
 
 def _stands_in_the_way(

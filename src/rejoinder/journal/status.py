@@ -16,7 +16,8 @@ Keys:
                   judgements with a verdict, or None), ``asked`` (False: the algorithm needs no
                   verdicts, so replies are read for hints alone; None: no judge reports)
     training      ``lineage``, ``head_version``, ``next_step``, ``steps``, ``orphaned``, ``last``
-                  (step, version, samples, mean_score, seconds, ago_s, metrics), ``curve`` (the last
+                  (step, version, samples, mean_score, seconds, ago_s, metrics, untrained:
+                  {reason: samples that changed no weights}), ``curve`` (the last
                   100 steps: step, version, samples, mean_score)
     versions      {state: n}
     evaluations   the last 100: version, name, score, detail, ago_s
@@ -271,6 +272,7 @@ def _training(connection: Connection, policy: str, now: float) -> Json:
             "seconds": newest.finished_at - newest.started_at,
             "ago_s": max(0.0, now - newest.finished_at),
             "metrics": decode_json(newest.metrics),
+            "untrained": {} if newest.untrained is None else decode_json(newest.untrained),
         }
     return {
         "lineage": None if lineage is None else lineage.lineage_id,

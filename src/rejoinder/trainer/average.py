@@ -1,4 +1,4 @@
-"""A teacher that follows the policy slowly: the running average of the weights in training.
+"""The running average of the weights in training: a teacher that follows them, or what is served.
 
 After each optimizer step that changed them, with the decay d: mean <- d mean + (1 - d) weights
 (Tarvainen and Valpola 2017). Of an adapter the two low-rank tensors are averaged, each by itself.

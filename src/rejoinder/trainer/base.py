@@ -76,12 +76,15 @@ class TrainerBackend(Protocol):
         """What its versions hold."""
         ...
 
-    def load(self, weights: Path | None, checkpoint: Path | None) -> None:
+    def load(
+        self, weights: Path | None, checkpoint: Path | None, *, as_served: bool = False
+    ) -> None:
         """Take up a version and the optimizer state after it, dropping what was held.
 
         Args:
             weights: directory of the version; None means the start weights.
             checkpoint: directory that ``save_checkpoint`` filled; None starts the optimizer anew.
+            as_served: train on from what the version serves, where other weights were in training.
 
         Raises:
             ConfigError: the files do not fit the configuration; the message says what to change.

@@ -36,10 +36,16 @@ def training_faults(config: TrainerConfig) -> Iterator[str]:
     yield from _loss_faults(config.loss)
     yield from _distil_faults(config.loss.distil)
     yield from _teacher_faults(config.teacher)
-    if config.schedule != "constant" and config.warmup_steps >= config.schedule_steps:
+    ends = config.schedule in ("linear", "cosine")
+    if ends and config.warmup_steps >= config.schedule_steps:
         yield (
             "trainer.warmup_steps must be below trainer.schedule_steps: the learning rate would "
             "reach zero before it is warm"
+        )
+    if config.average and config.loss.correction == "none":
+        yield (
+            "trainer.average serves other weights than train, and trainer.loss.correction = 'none' "
+            "corrects nothing: set it to 'tis', or trainer.average to 0"
         )
     if config.lora is not None and not config.lora.targets:
         yield "trainer.lora.targets is empty, so no weight would train: name at least one module"

@@ -26,7 +26,7 @@ class Run:
     lease: Lease
     lineage: Lineage
     head: PolicyVersion
-    """The version that the backend holds."""
+    """The newest version, which the weights in the backend have made."""
     is_current: bool = True
     """False once the registry has moved away from it: load anew."""
 

@@ -28,6 +28,8 @@ class Resumption:
     """None: the start weights."""
     checkpoint: Path | None
     """None: the optimizer starts anew."""
+    as_served: bool
+    """Whether somebody chose the version for how it answers: training goes on from just that."""
     freed: int
     """Samples of orphaned steps that will train again."""
 
@@ -72,6 +74,7 @@ def resume(
         head=head,
         weights=None if target == BASE_VERSION else local_path(head.uri),
         checkpoint=None if chosen is None else files.checkpoint(chosen),
+        as_served=target == lineage.from_version,
         freed=freed,
     )
 

@@ -53,15 +53,13 @@ def prepare_step(
     """Ask the algorithm for signals and weigh the tokens of the whole step.
 
     A sample whose hints do not fit into its prompt learns from its verdict alone, if it has one.
-    Where all signals are zero, as those of verdicts that are all the same against each other, there
-    is no turn, so that the step changes no weights and says why.
 
     Args:
         samples: the batch.
         algorithm: gives the signals.
         loss: aggregation, and whether it corrects for the behaviour.
         distances: training steps from each version to the head; see ``steps_to_head``.
-        head_version: whose weights are in training.
+        head_version: the newest version, which the weights in training have made.
         hinted: puts hints into prompts; needed by algorithms that learn from hints.
         refused: ids of samples whose hints the teacher has refused to read.
     """
@@ -69,6 +67,9 @@ def prepare_step(
     reasons: dict[str, str] = {}
     faults: Counter[str] = Counter()
     for sample, given in zip(samples, algorithm.signals(samples), strict=True):
+        if isinstance(given, Fate):
+            reasons[sample.sample_id] = given
+            continue
         signal, prompts = _with_prompts(sample, given, hinted, refused)
         faults.update(prompts.faults)
         reason = _no_signal_because(sample, signal, loss)
@@ -79,9 +80,6 @@ def prepare_step(
             kept.append((sample, signal, prompts))
         else:
             reasons[sample.sample_id] = reason
-    if not any(_says_something(signal) for _, signal, _ in kept):
-        reasons |= {sample.sample_id: Fate.ALL_ALIKE for sample, _, _ in kept}
-        kept = []
     weights = token_weights(
         [int(signal.mask.sum()) for _, signal, _ in kept],
         [sample.trajectory for sample, _, _ in kept],
@@ -186,10 +184,6 @@ def _no_signal_because(
         )
     mixed = len({run.version for run in sample.versions}) > 1
     return MIXED_VERSIONS if mixed and loss.correction == "none" else None
-
-
-def _says_something(signal: TokenSignal) -> bool:
-    return bool(signal.hint_weight) or bool(signal.advantages[signal.mask].any())
 
 
 def _sample_metrics(

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rejoinder.config import Config
@@ -23,6 +22,12 @@ from rejoinder.trainer import batching
 from rejoinder.trainer.average import WeightAverage
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
+from rejoinder.trainer.checkpoint_file import (
+    Parts,
+    read_checkpoint,
+    restore_random,
+    write_checkpoint,
+)
 from rejoinder.trainer.distil import TeachingLoss
 from rejoinder.trainer.engine_calls import EngineCaller
 from rejoinder.trainer.engine_teacher import EngineTeacher
@@ -34,9 +39,9 @@ from rejoinder.trainer.teacher import Teacher, self_test
 from rejoinder.trainer.totals import StepTotals
 from rejoinder.types import WeightsKind
 
-_CHECKPOINT = "training.safetensors"
 _COMPARED_TOKENS = 512
-"""Of served answers and their prompts, computed again in each step for comparison alone."""
+"""Of served answers and their prompts, computed again in each step for comparison alone; where the
+next one alone has more, it and no other."""
 _FP32_DIFFERENCE, _BF16_DIFFERENCE = 1e-4, 0.1
 """How far teacher and student may differ at a token where nothing differs but the packing."""
 _ENGINE_FP32, _ENGINE_BF16 = 1e-3, 0.5
@@ -85,10 +90,13 @@ class TorchBackend:
         self._model: TrainModel | None = None
         self._optimizer: Optimizer | None = None
         self._reference: TrainModel | None = None
-        self._average: WeightAverage | None = None
+        self._teacher_average: WeightAverage | None = None
         """The teacher that follows the policy."""
         self._served: WeightAverage | None = None
         """What versions hold, where that is not the weights in training."""
+        self._head_trains = True
+        """Whether the newest version holds what trains, when no average is served."""
+        self._next_compared = 0
         self._totals = StepTotals()
 
     @property
@@ -101,34 +109,38 @@ class TorchBackend:
         """Whether it computes in fp32."""
         return self._dtype is torch.float32
 
-    def load(self, weights: Path | None, checkpoint: Path | None) -> None:
+    def load(
+        self, weights: Path | None, checkpoint: Path | None, *, as_served: bool = False
+    ) -> None:
         """See ``TrainerBackend.load``."""
         if isinstance(self._teacher, EngineTeacher):
             self._teacher.check(tokenizer_hash(self._base))  # may be away: load nothing in vain
-        self._model = self._optimizer = self._average = self._served = (
+        self._model = self._optimizer = self._teacher_average = self._served = (
             None  # free them before loading
         )
         model = self._load_model(weights)
         optimizer = Optimizer(model.parameters, self._config)
         average = self._begin_average(model)
+        self._head_trains = True
         served = WeightAverage(model, self._config.average) if self._config.average else None
         torch.manual_seed(self._config.seed)
         if checkpoint is not None:
-            parts = _read_checkpoint(checkpoint / _CHECKPOINT)
+            parts = read_checkpoint(checkpoint)
             if served is not None and parts["served"]:
                 served.load_state(parts["served"])
-            if parts["master"]:
+            if parts["master"] and not (as_served and self._was_averaged(parts)):
                 model.load_master(parts["master"])
+            self._head_trains = as_served or not self._was_averaged(parts)
             optimizer.load_state(parts["optimizer"])
             if average is not None:
                 # A checkpoint that was written under another kind of teacher holds none.
                 average.load_state(parts["average"] or model.master())
-            _load_random(parts["random"], self._device)
+            restore_random(parts, self._device)
         if self._needs_start_weights() and self._config.lora is None:
             self._reference = self._reference or load_frozen(self._base, self._dtype, self._device)
         self._test_teacher(model, is_start=weights is None)
         self._model, self._optimizer = model, optimizer
-        self._average, self._served = average, served
+        self._teacher_average, self._served = average, served
         self._totals = StepTotals()
 
     def _find_teacher(self, engine: EngineCaller | None) -> Teacher | EngineTeacher | None:
@@ -180,9 +192,10 @@ class TorchBackend:
             update = optimizer.apply(step)
             metrics |= {"grad_norm": update.grad_norm, "learning_rate": update.learning_rate}
             skipped = None if update.applied else "non_finite_gradient"
-            for average in (self._average, self._served):
+            for average in (self._teacher_average, self._served):
                 if update.applied and average is not None:
                     average.update()
+            self._head_trains |= update.applied
         else:
             skipped = "non_finite_loss"
         self.discard()
@@ -201,18 +214,26 @@ class TorchBackend:
     def save_checkpoint(self, directory: Path) -> None:
         """See ``TrainerBackend.save_checkpoint``."""
         model, optimizer = self._loaded()
-        tensors = {f"optimizer/{key}": value for key, value in optimizer.state().items()}
-        is_rounded = self.kind is WeightsKind.FULL and self._dtype is not torch.float32
-        if is_rounded or self._served is not None:
-            tensors |= {f"master/{name}": value for name, value in model.master().items()}
-        if is_rounded and self._served is not None:
-            tensors |= {f"served/{name}": mean for name, mean in self._served.state().items()}
-        if self._average is not None:
-            tensors |= {f"average/{name}": mean for name, mean in self._average.state().items()}
-        tensors["random/cpu"] = torch.get_rng_state()
-        if self._device.type == "cuda":
-            tensors["random/cuda"] = torch.cuda.get_rng_state(self._device)
-        save_file(tensors, directory / _CHECKPOINT)
+        parts: Parts = {"optimizer": optimizer.state()}
+        if self._rounds_versions or self._served is not None:
+            parts["master"] = model.master()
+        if self._rounds_versions and self._served is not None:
+            parts["served"] = self._served.state()
+        if self._teacher_average is not None:
+            parts["average"] = self._teacher_average.state()
+        write_checkpoint(directory, parts, self._device)
+
+    @property
+    def _rounds_versions(self) -> bool:
+        """Whether versions hold less than the weights in training do."""
+        return self.kind is WeightsKind.FULL and self._dtype is not torch.float32
+
+    def _was_averaged(self, parts: Parts) -> bool:
+        """Whether a checkpoint's version holds other weights than trained, by more than rounding.
+
+        After a change of ``model.dtype`` it may say so of one that was only rounded.
+        """
+        return bool(parts["served"]) or (bool(parts["master"]) and not self._rounds_versions)
 
     def _loaded(self) -> tuple[TrainModel, Optimizer]:
         if self._model is None or self._optimizer is None:
@@ -248,18 +269,22 @@ class TorchBackend:
     def _compare_served(self, turns: Sequence[SignalledTurn]) -> None:
         """Hold what is served against what the engine said, where other weights train (rule 8).
 
-        Some tokens do: the training pass says it of all where it has the same weights.
+        Some turns do, others each time: the training pass says it of all where it has the same
+        weights.
         """
-        if self._served is None:
+        current = [one for one in turns if one.is_current]
+        if self._served is None or not current:
             return
-        current = sorted((one for one in turns if one.is_current), key=batching.row_length)
-        ends = itertools.accumulate(map(batching.row_length, current))
-        some = [turn for turn, end in zip(current, ends, strict=True) if end <= _COMPARED_TOKENS]
-        if some:
-            batch = batching.pack(some, self._device)
-            with self._autocast(), self._served.model.evaluating():
-                served = self._served.model.logprobs(batch, self._config.logit_chunk)[0]
-            self._totals.compare(served, batch)
+        start = self._next_compared % len(current)
+        ordered = [*current[start:], *current[:start]]
+        ends = itertools.accumulate(map(batching.row_length, ordered))
+        some = [one for one, end in zip(ordered, ends, strict=True) if end <= _COMPARED_TOKENS]
+        some = some or ordered[:1]
+        self._next_compared += len(some)
+        batch = batching.pack(some, self._device)
+        with self._autocast(), self._served.model.evaluating():
+            served = self._served.model.logprobs(batch, self._config.logit_chunk)[0]
+        self._totals.compare(served, batch)
 
     def _backward(self, turns: Sequence[SignalledTurn]) -> int:
         """Add to the gradient and to the figures; return the tokens read."""
@@ -291,7 +316,7 @@ class TorchBackend:
         loss, metrics = self._loss(inputs, self._config.loss)
         loss.backward()  # type: ignore[no-untyped-call]
         self._totals.add(metrics, batch)
-        if self._served is None:
+        if self._served is None and self._head_trains:
             self._totals.compare(inputs.anchor, batch)
         return batch.tokens
 
@@ -344,7 +369,7 @@ class TorchBackend:
             with self._start_weights(model) as frozen:
                 yield frozen
         else:
-            moving = model if self._average is None else self._average.model
+            moving = model if self._teacher_average is None else self._teacher_average.model
             with moving.evaluating():
                 yield moving
 
@@ -373,23 +398,3 @@ class TorchBackend:
 def _beside(targets: Tensor, ids: Tensor) -> Tensor:
     """Return [M, 1 + K]: the sampled token, then those to compare."""
     return torch.cat((targets[:, None], ids), dim=1)
-
-
-def _read_checkpoint(file: Path) -> dict[str, dict[str, Tensor]]:
-    """Return what ``save_checkpoint`` wrote, by kind and name."""
-    try:
-        tensors = load_file(file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read the checkpoint {file}: {error}") from error
-    names = ("optimizer", "master", "served", "average", "random")
-    parts: dict[str, dict[str, Tensor]] = {name: {} for name in names}
-    for key, value in tensors.items():
-        part, _, name = key.partition("/")
-        parts[part][name] = value
-    return parts
-
-
-def _load_random(states: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)

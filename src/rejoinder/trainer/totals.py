@@ -21,7 +21,8 @@ class StepTotals:
     packed_tokens: int = 0
     micro_batches: int = 0
     differences: float = 0.0
-    """Sum of |l_old - l_mu| over tokens that the current version sampled (rule 8)."""
+    """Sum of |l - l_mu| over tokens of the newest version, l being that of its own weights (rule
+    8)."""
     largest_difference: float = 0.0
     compared: int = 0
 

@@ -145,7 +145,7 @@ class TrainingLoop:
         self._around.heartbeat.update("loading", message="loading weights", progress=None)
         self._around.progress.show("loading", 0, 1, "")
         found = resume(self._journal, self._registry, self._files, lease, self._policy)
-        self._backend.load(found.weights, found.checkpoint)
+        self._backend.load(found.weights, found.checkpoint, as_served=found.as_served)
         log.info(
             "training goes on",
             policy=self._policy,

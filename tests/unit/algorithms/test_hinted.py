@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rejoinder.algorithms import build_algorithm
+from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import DistilConfig, LossConfig, TrainerConfig
 from rejoinder.journal.base import SampleSpec, TrainSample, judgement_of
 from rejoinder.types import Fate, Judgement, Vote
@@ -88,6 +89,13 @@ class TestCombine:
         signals = algorithm.signals([hinted(-1.0, [7]), hinted(None, [7]), hinted(1.0, [7])])
         found = [float(signal.advantages[0]) for signal in signals if signal is not None]
         np.testing.assert_allclose(found, [-2.0, 0.0, 2.0])
+
+    def test_verdicts_that_are_all_alike_leave_hints_alone(self) -> None:
+        algorithm = build_algorithm(TrainerConfig(algorithm="combine", baseline="leave_one_out"))
+        told, alone = algorithm.signals([hinted(-1.0, [7]), hinted(-1.0, [7], ())])
+        assert isinstance(told, TokenSignal)
+        assert (told.advantages.tolist(), told.hint_weight) == ([0.0], 1.0)
+        assert alone is Fate.ALL_ALIKE
 
 
 def test_a_score_outside_the_three_is_an_error_of_the_judge() -> None:

@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -208,3 +209,21 @@ def test_a_judge_that_is_unsure_of_praise_is_told_with_a_remedy(
     assert found["judge"].state is State.FAIL
     assert "judge_unsure" in found["judge"].text
     assert "another judge or model" in found["judge"].remedy
+
+
+@pytest.mark.parametrize(
+    ("trainer", "copies"),
+    [
+        ({"algorithm": "binary"}, 0),
+        ({"algorithm": "binary", "loss": {"kl_coefficient": 0.1}, "average": 0.5}, 2),
+        ({"algorithm": "opd"}, 1),  # the start weights, as the teacher
+        ({"algorithm": "combine", "loss": {"kl_coefficient": 0.1}}, 1),  # one set for both
+        ({"algorithm": "combine", "teacher": {"weights": "ema"}, "average": 0.5}, 2),
+        ({"algorithm": "binary", "teacher": {"weights": "ema"}}, 0),  # nobody is taught
+    ],
+    ids=str,
+)
+def test_weights_that_are_held_beside_those_in_training_are_counted(
+    trainer: dict[str, Any], copies: int
+) -> None:
+    assert checkup_machine._copies(TrainerConfig.model_validate(trainer)) == copies

@@ -31,7 +31,15 @@ def document(**changes: Any) -> Json:
 
 
 LAST = {"step": 4, "version": 4, "ago_s": 30.0, "seconds": 20.0, "samples": 16, "metrics": {}}
-ALIKE = LAST | {"mean_score": -1.0, "metrics": {"skipped": 1.0, "without_signal": 16.0}}
+ALIKE = LAST | {"mean_score": -1.0, "metrics": {"skipped": 1.0}, "untrained": {"all_alike": 16}}
+BROKEN = ALIKE | {"mean_score": 1.0, "untrained": {"no_signal": 2, "non_finite_loss": 14}}
+
+
+def after(last: Json, **changes: Any) -> Json:
+    """Return the sections of a system whose last step was so."""
+    return {"training": {"last": last | changes, "next_step": 5, "head_version": 4}}
+
+
 FAILED = dict(NO_SCORES, none=12)
 HINTLESS = {
     "turns": {"main": 30, "fates": {"hint_failed": 12}},
@@ -101,30 +109,25 @@ HINTLESS = {
             "step 4 was 30 s ago",
         ),
         (
-            {"training": {"last": ALIKE, "next_step": 5, "head_version": 4}},
+            after(ALIKE),
             "stalled",
             "step 4 changed nothing: all its verdicts were bad, and they count by how they differ",
         ),
         (
-            {"training": {"last": ALIKE | {"mean_score": 1.0}, "next_step": 5, "head_version": 4}},
+            after(ALIKE, mean_score=1.0),
             "collecting",
             "step 4 changed nothing: all its verdicts were good",
         ),
         (
-            {"training": {"last": ALIKE | {"mean_score": None}, "next_step": 5, "head_version": 4}},
+            after(BROKEN),
             "stalled",
-            "step 4 changed nothing: no sample of it had a signal",
+            "step 4 changed nothing: 14 of its samples by non_finite_loss; 3 of 16",
         ),
+        (after(ALIKE, ago_s=7200.0), "collecting", "3 of 16"),
         (
-            {
-                "training": {
-                    "last": ALIKE | {"metrics": {"skipped": 1.0, "without_signal": 2.0}},
-                    "next_step": 5,
-                    "head_version": 4,
-                }
-            },
+            after(ALIKE, ago_s=7200.0) | {"judge": {"queued": 40, "oldest_s": 8e4}},
             "stalled",
-            "step 4 changed nothing: its gradient was not finite",
+            "40 turns wait for the judge",
         ),
         (
             {"training": {"last": LAST, "next_step": 5, "head_version": 2}},

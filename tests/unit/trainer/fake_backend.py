@@ -21,15 +21,20 @@ class FakeBackend:
         self.optimizer_steps = 0
         self.loads: list[tuple[int, int]] = []
         """(answers learned, optimizer steps) after each load."""
+        self.served = False
+        """Whether the last load was to go on from what the version serves."""
         self.figures = StepFigures({"loss": 0.5, "packed_tokens": 10})
         self._pending: list[list[int]] = []
 
-    def load(self, weights: Path | None, checkpoint: Path | None) -> None:
+    def load(
+        self, weights: Path | None, checkpoint: Path | None, *, as_served: bool = False
+    ) -> None:
         self.learned = json.loads((weights / "weights.json").read_text()) if weights else []
         self.optimizer_steps = (
             json.loads((checkpoint / "optimizer.json").read_text()) if checkpoint else 0
         )
         self._pending = []
+        self.served = as_served
         self.loads.append((len(self.learned), self.optimizer_steps))
 
     def accumulate(self, turns: Sequence[SignalledTurn]) -> Iterator[float]:

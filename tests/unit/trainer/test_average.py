@@ -61,8 +61,8 @@ def trained(backend: TorchBackend) -> dict[str, Tensor]:
 
 
 def mean(backend: TorchBackend) -> dict[str, Tensor]:
-    assert backend._average is not None
-    return {name: weight.cpu().clone() for name, weight in backend._average.state().items()}
+    assert backend._teacher_average is not None
+    return {name: weight.cpu().clone() for name, weight in backend._teacher_average.state().items()}
 
 
 def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -130,8 +130,8 @@ def test_the_teacher_says_what_a_model_of_the_averaged_weights_says(
     backend._loss = watch
     for turn in turns:
         list(backend.accumulate([hinted(turn, 1)]))
-    assert backend._average is not None
-    backend._average.model.save(tmp_path, torch.float32)
+    assert backend._teacher_average is not None
+    backend._teacher_average.model.save(tmp_path, torch.float32)
     averaged = load_version(tmp_path, model_path, torch.float32, torch.device("cpu"))
     first = load_plain(model_path)
     for turn, found in zip(turns, said, strict=True):
@@ -164,8 +164,8 @@ def test_below_an_adapter_the_frozen_weights_are_there_once(
     make_ema: Make, checkpointing: bool
 ) -> None:
     backend = start(make_ema(LORA, gradient_checkpointing=checkpointing))
-    assert backend._average is not None
-    model, twin = backend._loaded()[0], backend._average.model
+    assert backend._teacher_average is not None
+    model, twin = backend._loaded()[0], backend._teacher_average.model
     own = {weight.data_ptr() for weight in model.parameters.values()}
     assert not own & {weight.data_ptr() for weight in twin.parameters.values()}
     assert twin.head.data_ptr() == model.head.data_ptr()
@@ -273,7 +273,7 @@ def test_other_teachers_leave_the_average_of_a_checkpoint_aside(
     take_step(backend, step_of(turns), 1)
     again = resumed(make_ema(teacher={"weights": "current"}), *saved(backend, tmp_path))
     assert_same(trained(again), trained(backend))
-    assert again._average is None
+    assert again._teacher_average is None
 
 
 @pytest.mark.parametrize(

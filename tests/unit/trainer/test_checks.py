@@ -17,6 +17,7 @@ BAD: dict[str, dict[str, Any]] = {
     "kl_importance weights": {"loss": {"kl_importance": True}},
     "'k1' without": {"loss": {"kl_kind": "k1", "kl_coefficient": 0.1}},
     "warmup_steps": {"schedule": "cosine", "warmup_steps": 9, "schedule_steps": 9},
+    "trainer.average serves other": {"average": 0.5, "loss": {"correction": "none"}},
     "distil.alpha has no effect": {"loss": {"distil": {"kind": "topk", "alpha": 0.2}}},
     "distil.clip has no effect": {"loss": {"distil": {"kind": "tail", "clip": 2.0}}},
     "distil.top has no effect": {"loss": {"distil": {"kind": "token", "top": 8}}},
@@ -34,6 +35,10 @@ def test_settings_that_cannot_learn_are_refused(key: str) -> None:
 def test_all_faults_are_told_at_once() -> None:
     settings = BAD["icepop_low"] | BAD["warmup_steps"]
     assert len(list(training_faults(TrainerConfig.model_validate(settings)))) == 2
+
+
+def test_a_rate_that_falls_without_end_may_warm_up_for_long() -> None:
+    check_training(TrainerConfig(schedule="inverse_sqrt", warmup_steps=9, schedule_steps=9))
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,11 @@ def test_verdicts_that_are_all_alike_change_nothing_where_they_count_against_eac
         "s4": Fate.ALL_ALIKE,
         "s3": Fate.NO_SIGNAL,
     }
+    assert [one.untrained for one in used_samples(alike, "no_signal")] == [
+        Fate.ALL_ALIKE,
+        Fate.ALL_ALIKE,
+        Fate.NO_SIGNAL,
+    ]
     assert len(prepared(sample(5, -reward)).turns) == 3
     assert len(prepare(samples).turns) == 2  # each counts by itself
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from rejoinder.config import Config, LoraConfig
 from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version
+from rejoinder.trainer import torch_backend
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.torch_backend import TorchBackend
 from rejoinder.types import WeightsKind
@@ -45,6 +46,18 @@ def gradients(backend: TorchBackend, turns: Sequence[SignalledTurn]) -> dict[str
     }
     backend.discard()
     return found
+
+
+def saved(backend: TorchBackend, root: Path) -> tuple[Path, Path]:
+    """Write a version and its checkpoint, as the training loop does."""
+    weights, checkpoint = root / "weights", root / "checkpoint"
+    for directory, save in (
+        (weights, backend.save_weights),
+        (checkpoint, backend.save_checkpoint),
+    ):
+        directory.mkdir()
+        save(directory)
+    return weights, checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +218,7 @@ def test_a_resumed_run_takes_the_same_steps(
     config = plain.model_copy(update={"model": plain.model.model_copy(update={"dtype": dtype})})
     backend = start(config)
     take_step(backend, step_of(turns), 1)
-    weights, checkpoint = tmp_path / "weights", tmp_path / "checkpoint"
-    for directory, save in (
-        (weights, backend.save_weights),
-        (checkpoint, backend.save_checkpoint),
-    ):
-        directory.mkdir()
-        save(directory)
+    weights, checkpoint = saved(backend, tmp_path)
     take_step(backend, step_of(turns), 2)
 
     resumed = TorchBackend(config, "policy")
@@ -228,6 +235,43 @@ def test_a_resumed_run_takes_the_same_steps(
     ]
     assert served[0].keys() == served[1].keys()
     assert all(torch.equal(weight, served[1][name]) for name, weight in served[0].items())
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_a_version_that_was_chosen_trains_on_from_what_it_serves(
+    make_config: Make, turns: list[dict[str, Any]], tmp_path: Path, lora: Any
+) -> None:
+    config = make_config(lora=lora, average=0.75, learning_rate=1e-2)
+    backend = start(config)
+    take_step(backend, step_of(turns), 1)
+    weights, checkpoint = saved(backend, tmp_path)
+    assert backend._served is not None
+    expected = {
+        False: backend._loaded()[0].master(),
+        True: backend._served.model.master(),
+    }
+    for as_served, wanted in expected.items():
+        again = TorchBackend(config, "policy")
+        again.load(weights, checkpoint, as_served=as_served)
+        found = again._loaded()[0].master()
+        assert all(torch.equal(weight, wanted[name]) for name, weight in found.items())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_after_an_average_was_switched_off_nothing_is_compared_until_a_step_is_taken(
+    make_config: Make, turns: list[dict[str, Any]], tmp_path: Path, dtype: str
+) -> None:  # rule 8
+    """Its head version holds the average, and other weights train."""
+    plain = make_config(learning_rate=1e-2)
+    model = plain.model.model_copy(update={"dtype": dtype})
+    averaged = make_config(learning_rate=1e-2, average=0.75).model_copy(update={"model": model})
+    backend = start(averaged)
+    take_step(backend, step_of(turns), 1)
+    weights, checkpoint = saved(backend, tmp_path)
+    without = TorchBackend(plain.model_copy(update={"model": model}), "policy")
+    without.load(weights, checkpoint)
+    assert take_step(without, step_of(turns), 2).metrics["logprob_difference_tokens"] == 0
+    assert take_step(without, step_of(turns), 3).metrics["logprob_difference_tokens"] > 0
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
@@ -254,18 +298,30 @@ def test_versions_are_the_running_average_of_the_weights_in_training(
         assert lora or not torch.equal(found, third)
 
 
+@pytest.mark.parametrize("lora", [None, LORA | {"dropout": 0.5}], ids=["full", "dropout"])
 def test_with_an_average_the_engine_is_compared_with_what_is_served(
-    make_config: Make, turns: list[dict[str, Any]], model_path: Path
+    make_config: Make, turns: list[dict[str, Any]], lora: Any
 ) -> None:  # rule 8
     """The start weights are served until steps have moved their average; others train meanwhile."""
-    still = start(make_config(average=1 - 1e-9, learning_rate=1e-2))
+    still = start(make_config(lora=lora, average=1 - 1e-9, learning_rate=1e-2))
     take_step(still, step_of(turns), 1)
     figures = take_step(still, step_of(turns), 2)
     assert figures.metrics["logprob_difference_max"] < 1e-4
     assert figures.metrics["logprob_difference_tokens"] == sum(len(t["answer"]) for t in turns)
-    newest = start(make_config(learning_rate=1e-2))
+    newest = start(make_config(lora=lora, learning_rate=1e-2))
     take_step(newest, step_of(turns), 1)
     assert take_step(newest, step_of(turns), 2).metrics["logprob_difference_max"] > 1e-2
+
+
+def test_of_long_turns_another_one_is_compared_each_time(
+    make_config: Make, turns: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:  # rule 8
+    monkeypatch.setattr(torch_backend, "_COMPARED_TOKENS", 1)
+    backend = start(make_config(average=0.5, learning_rate=1e-9))
+    steps = [take_step(backend, step_of(turns), number) for number in range(1, len(turns) + 1)]
+    compared = [one.metrics["logprob_difference_tokens"] for one in steps]
+    assert compared == [len(turn["answer"]) for turn in turns]
+    assert max(one.metrics["logprob_difference_max"] for one in steps) < 1e-4
 
 
 def test_saved_full_weights_are_a_plain_directory(

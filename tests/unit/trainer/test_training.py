@@ -292,7 +292,13 @@ def test_a_rollback_goes_on_with_the_optimizer_of_its_target(
     second = make_trainer(checkpoint_every=1)
     second.train(3)
     assert second.backend.loads == [(4, 1)]
+    assert second.backend.served  # somebody chose the version for how it answers
+    assert not first.backend.served or first.backend.loads == [(0, 0)]
     assert story.versions()[3].parent == 1
+    story.add_samples(4, first_seed=20)
+    third = make_trainer(checkpoint_every=1)
+    third.train(4)
+    assert not third.backend.served
 
 
 def test_a_sample_withdrawn_during_its_step_does_not_train(
@@ -655,12 +661,12 @@ def test_weights_are_loaded_once_the_teacher_answers(make_trainer: Make, story: 
     trainer = make_trainer()
     plain, tries = trainer.backend.load, 0
 
-    def load(weights: Path | None, checkpoint: Path | None) -> None:
+    def load(weights: Path | None, checkpoint: Path | None, **how: bool) -> None:
         nonlocal tries
         tries += 1
         if tries < 3:
             raise TeacherAway("it loads its model")
-        plain(weights, checkpoint)
+        plain(weights, checkpoint, **how)
 
     trainer.backend.load = load  # type: ignore[method-assign]
     trainer.train(1)

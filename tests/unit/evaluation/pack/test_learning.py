@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.unit.trainer.tiny import save_tiny_model
 from torch import Tensor
 
@@ -70,6 +71,12 @@ def turns_of(seed: int, count: int, *, hints: bool) -> list[SignalledTurn]:
 def by_the_trainer(
     path: Path, config: TrainerConfig, loss: str, steps: list[list[SignalledTurn]]
 ) -> dict[str, Tensor]:
+    return by_the_backend(path, config, loss, steps)._loaded()[0].master()
+
+
+def by_the_backend(
+    path: Path, config: TrainerConfig, loss: str, steps: list[list[SignalledTurn]]
+) -> TorchBackend:
     whole = Config(model=ModelConfig(path=str(path), device="cpu"), trainer=config)
     backend = TorchBackend(whole, loss, needs_teacher=loss != "policy")
     backend.load(None, None)
@@ -78,8 +85,7 @@ def by_the_trainer(
             pass
         if turns:  # as the training loop does
             backend.apply(number)
-    model = backend._loaded()[0]
-    return model.master()
+    return backend
 
 
 def packed(
@@ -126,6 +132,32 @@ def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) ->
     model = packed(path, seats, [{0: plain[0], 1: hinted[0]}, {0: plain[1], 1: hinted[1]}])
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", plain))
     assert_same(model, 1, by_the_trainer(path, other, loss, hinted))
+
+
+def test_seats_serve_what_the_trainer_would(path: Path, tmp_path: Path) -> None:
+    """One an average, the other its newest weights; a step without turns moves neither."""
+    averaged = TRAINING.model_copy(update={"average": 0.7})
+    first, second = (
+        [turns_of(seed, 5, hints=False) for seed in seeds] for seeds in ((1, 2), (3, 4))
+    )
+    model = StackedModel(path, 2, CPU)
+    seats = [SeatTraining(averaged, "policy"), SeatTraining(TRAINING, "policy")]
+    trainer = PackedTrainer(model, StackedModel(path, 1, CPU), seats)
+    for turns in ({0: first[0], 1: second[0]}, {0: [], 1: second[1]}, {0: first[1], 1: []}):
+        assert trainer.step(turns) == []
+    for seat, (config, steps) in enumerate(
+        ((averaged, [first[0], [], first[1]]), (TRAINING, [*second, []]))
+    ):
+        backend = by_the_backend(path, config, "policy", steps)
+        (tmp_path / str(seat)).mkdir()
+        backend.save_weights(tmp_path / str(seat))
+        (file,) = (tmp_path / str(seat)).glob("*.safetensors")
+        expected = load_file(file)
+        assert_same(trainer.served, seat, {n: w for n, w in expected.items() if n in model.weights})
+    assert trainer.served is not model
+    assert not torch.equal(
+        trainer.served.weights["model.norm.weight"][0], model.weights["model.norm.weight"][0]
+    )
 
 
 def test_seats_have_betas_decay_and_clip_of_their_own(path: Path) -> None:

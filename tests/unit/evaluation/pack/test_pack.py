@@ -54,6 +54,25 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOMENT_S", 0.005)
 
 
+def test_answers_come_from_what_is_served(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = Pack([system(path, average=0.9)], updates=1)
+    answering = []
+    plain = module.decode
+
+    def decode(model: Any, *rest: Any) -> Any:
+        answering.append(model)
+        return plain(model, *rest)
+
+    monkeypatch.setattr(module, "decode", decode)
+
+    async def ask(seat: Seat) -> None:
+        await seat.ask([{"role": "user", "content": "Hello?"}], Ask(2, temperature=1.0))
+
+    asyncio.run(asyncio.wait_for(pack.run([ask]), 60))
+    assert answering == [pack._trainer.served]
+    assert pack._trainer.served is not pack._model
+
+
 class Silent:
     def show(self, snapshot: Snapshot) -> None:
         """Nobody looks."""
