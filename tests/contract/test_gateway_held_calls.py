@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from anthropic import AsyncAnthropic
 from gateway_kit import THINKING_TEMPLATE, Running, running, user
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, pydantic_function_tool
 from pydantic import BaseModel, ConfigDict, Field
 
 from rejoinder.engine.base import Constraint, Form
@@ -133,6 +133,18 @@ async def test_a_small_model_at_full_temperature_writes_calls_that_fit(small, ap
         assert name in (None, called)
         FUNCTIONS[called].model_validate_json(arguments)
         assert why == "tool_calls"
+
+
+@pytest.mark.model
+async def test_the_official_client_parses_the_arguments_of_a_strict_tool(small):
+    tool: Any = pydantic_function_tool(Weather, name="get_weather")
+    choice: Any = {"type": "function", "function": {"name": "get_weather"}}
+    async with AsyncOpenAI(base_url=f"{small.base_url}/v1", api_key="any") as client:
+        made = await client.chat.completions.parse(
+            model="default", messages=ASKED, tools=[tool], tool_choice=choice, max_tokens=ROOM
+        )
+    (call,) = made.choices[0].message.tool_calls or ()
+    assert isinstance(call.function.parsed_arguments, Weather)
 
 
 @pytest.mark.model

@@ -95,7 +95,7 @@ def _call(family: ChatFamily, tools: Sequence[Json], wanted: WantedCall) -> Held
 
 def _form(family: ChatFamily, tool: Json, wanted: WantedCall) -> Form | None:
     name = tool_name(tool)
-    frame = family.call_frame(name, wanted.name)
+    frame = family.call_frame(name, named=wanted.name is not None)
     if frame is None:
         return None
     function = tool.get("function", tool)

@@ -173,14 +173,14 @@ class ChatFamily:
         text = self._form.begin_call(name, self._tokenizer.chat_template or "")
         return self._tokenizer.encode(self._closing(prompt_ids) + text)
 
-    def call_frame(self, name: str, begun_with: str | None) -> CallFrame | None:
+    def call_frame(self, name: str, *, named: bool) -> CallFrame | None:
         """Return what the model shall write around a call's arguments.
 
         None where the model writes no calls, or no JSON in them.
 
         Args:
             name: of the function: letters, digits and ``_./:-``.
-            begun_with: the name that ``begun_call`` got, after whose ids the frame goes on.
+            named: ``begun_call``, after whose ids the frame goes on, has got the name.
         """
         template = self._tokenizer.chat_template or ""
         if self._form.frame_call is None or self._form.begin_call is None:
@@ -188,7 +188,7 @@ class ChatFamily:
         frame = self._form.frame_call(name, template)
         if frame is None:
             return None
-        begun = self._form.begin_call(begun_with, template)
+        begun = self._form.begin_call(name if named else None, template)
         assert frame.before.startswith(begun), "a frame goes on from the beginning of a call"
         return CallFrame(frame.before.removeprefix(begun), frame.after)
 

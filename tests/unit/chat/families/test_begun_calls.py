@@ -93,9 +93,8 @@ def test_what_frames_the_arguments_goes_on_from_the_beginning_and_is_read_as_one
 ):
     texts = replace(tokenizer(name), chat_template=template)
     family = choose_family(name, texts, ChatTemplateRenderer(texts))
-    begun_with = "f" if named else None
-    begun = family.begun_call([], begun_with) or []
-    before, after = family.call_frame("f", begun_with)
+    begun = family.begun_call([], "f" if named else None) or []
+    before, after = family.call_frame("f", named=named)
     reader = family.reader([], TOOLS, (), begun)
     found = summary(reader.feed(texts.encode(before + '{"s": "</a>"}' + after), last=True))
     assert (found.content, found.reasoning) == ("", None)
@@ -105,7 +104,9 @@ def test_what_frames_the_arguments_goes_on_from_the_beginning_and_is_read_as_one
 @pytest.mark.parametrize(("name", "template"), [*PLAIN, ("generic", "")])
 def test_families_that_write_no_json_have_no_frame(name, template):
     texts = replace(tokenizer(name), chat_template=template)
-    assert choose_family(name, texts, ChatTemplateRenderer(texts)).call_frame("f", "f") is None
+    assert (
+        choose_family(name, texts, ChatTemplateRenderer(texts)).call_frame("f", named=True) is None
+    )
 
 
 def test_nothing_stops_in_what_the_model_did_not_write():
