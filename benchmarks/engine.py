@@ -35,7 +35,7 @@ share_cores()
 import torch  # noqa: E402 - share_cores must come first
 
 from rejoinder.config import ModelConfig, TorchEngineConfig  # noqa: E402
-from rejoinder.engine.base import Constraint, GenerateRequest, VersionSource  # noqa: E402
+from rejoinder.engine.base import Constraint, Form, GenerateRequest, VersionSource  # noqa: E402
 from rejoinder.engine.torch_engine.engine import TorchEngine  # noqa: E402
 from rejoinder.models.embedded import resolve_model  # noqa: E402
 from rejoinder.models.loading import pick_device, pick_dtype  # noqa: E402
@@ -48,7 +48,7 @@ BAR = 1.2
 """At least so many times as fast as ``generate``."""
 REST_S = 0.5
 """After each batch of ``generate``: its threads spin for a while before they sleep."""
-HELD = Constraint('{"type": "string", "minLength": 100000}')
+HELD = Constraint([Form('{"type": "string", "minLength": 100000}')])
 """A form that no answer of the benchmark comes to the end of."""
 WORDS = (
     *("sea", "garden", "letter", "winter", "market", "piano", "bridge", "lemon", "forest"),

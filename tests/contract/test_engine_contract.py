@@ -16,7 +16,7 @@ import uvicorn
 
 from rejoinder.config import ScriptedEngineConfig
 from rejoinder.engine.app import EngineHolder, engine_app
-from rejoinder.engine.base import Constraint, Engine, GenerateRequest, ScoreRequest
+from rejoinder.engine.base import Constraint, Engine, Form, GenerateRequest, ScoreRequest
 from rejoinder.engine.client import HttpEngine
 from rejoinder.engine.scripted import ScriptedEngine
 from rejoinder.errors import (
@@ -146,7 +146,7 @@ async def test_prompts_without_ids_or_with_ids_outside_the_vocabulary_are_refuse
 
 
 def held_to(schema: object, *, unless: tuple[int, ...] = (), **sampling: object) -> GenerateRequest:
-    constraint = Constraint(json.dumps(schema), unless=list(unless))
+    constraint = Constraint([Form(json.dumps(schema))], unless=list(unless))
     return replace(request(PROMPT, **sampling), constraint=constraint)
 
 
@@ -182,6 +182,22 @@ async def test_a_constrained_answer_fits_its_schema_and_has_logprobs(
     assert said["n"] in (1, 20)
     assert len(found.logprobs) == len(found.ids)
     assert all(math.isfinite(logprob) and logprob <= 0 for logprob in found.logprobs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_constrained_answer_may_be_one_of_several_forms_with_text_around_the_json(
+    engine: Engine, tiny_tokenizer: ModelTokenizer, seed: int
+):
+    if not await constrains(engine):
+        pytest.skip("it cannot")
+    forms = [
+        Form('{"enum": [1, 22]}', before="a ", after="!\n"),
+        Form('{"const": "é"}', before=" ab: ", after="</x>"),
+    ]
+    asked = replace(request(PROMPT, seed=seed, max_tokens=30), constraint=Constraint(forms))
+    found = await answer(engine, asked)
+    assert found.finish_reason is FinishReason.STOP
+    assert tiny_tokenizer.decode(found.ids) in {"a 1!\n", "a 22!\n", ' ab: "é"</x>'}
 
 
 async def test_a_constrained_answer_that_is_cut_ends_for_length(

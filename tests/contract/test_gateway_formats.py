@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gateway_kit import THINKING_TEMPLATE, Running, running, user
 
-from rejoinder.engine.base import Constraint
+from rejoinder.engine.base import Constraint, Form
 from rejoinder.errors import ConstraintRefused
 from rejoinder.journal.columns import decode_sampling
 
@@ -71,7 +71,8 @@ async def test_the_engine_is_told_the_schema_in_the_clients_order_and_nothing_tr
         assert response.status_code == 200, response.text
         assert '{\\"b\\": 1}' in response.text or stream
         (request,) = g.engine.requests
-        assert request.constraint == Constraint(json.dumps(SCHEMA, separators=(",", ":")))
+        form = Form(json.dumps(SCHEMA, separators=(",", ":")))
+        assert request.constraint == Constraint([form])
         (turn,) = g.turns()
         assert turn["fate"] == "sampling_not_trainable"
         (row,) = g.rows("SELECT sampling FROM prompts")
@@ -82,7 +83,7 @@ async def test_the_engine_is_told_the_schema_in_the_clients_order_and_nothing_tr
 async def test_a_schema_that_is_not_strict_is_enforced_as_far_as_it_can_be(gateway, path, body):
     async with gateway() as g:
         assert (await ask(g, path, body)).status_code == 200
-        assert g.engine.requests[0].constraint.lenient
+        assert g.engine.requests[0].constraint.forms[0].lenient
 
 
 async def test_an_answer_without_a_form_is_not_constrained(gateway):
@@ -152,7 +153,8 @@ async def test_a_call_that_is_asked_for_is_not_held_to_the_form(tools_gateway):
         g.engine.say(" {}}</tool_call>")
         form = {"type": "json_object"}
         await g.answer(user("Hi"), tools=TOOLS, response_format=form, tool_choice="required")
-        assert g.engine.requests[0].constraint is None
+        (form,) = g.engine.requests[0].constraint.forms
+        assert form.after.endswith("</tool_call>")
 
 
 async def test_thoughts_that_the_template_opens_are_closed_before_the_form(thinker, journal_url):

@@ -17,13 +17,28 @@ from rejoinder.types import FinishReason, Sampling, WeightsKind
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
-    """What the text of an answer has to be: JSON that fits a schema."""
+class Form:
+    """JSON that fits a schema, with given text around it."""
 
     schema: str
-    """A JSON schema, as JSON text of at most ``limits.MOST_SCHEMA_CHARS`` characters."""
+    """A JSON schema, as JSON text; ``limits.check_schemas`` says of what length."""
     lenient: bool = False
     """Leave out what of the schema cannot be enforced, instead of refusing it."""
+    before: str = ""
+    """What stands before the JSON. A text that the tokenizer has a token for is that token alone,
+    here and in ``after``: a family's reader takes nothing else for its marker."""
+    after: str = ""
+    """What stands after it. Then the answer ends."""
+    subject: str = ""
+    """Whose schema it is, as a refusal has to call it; empty where there is one alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the text of an answer has to be."""
+
+    forms: list[Form]
+    """One of these; there is at least one."""
     unless: list[int] = field(default_factory=list)
     """Ids that free the whole answer where one of them comes first, as those that open a call."""
 
@@ -145,7 +160,7 @@ class EngineInfo:
     eos_ids: list[int]
     capabilities: list[str]
     """Of: logprobs, score, candidates, stop_strings, multi_version, json_schema. An engine without
-    the last one refuses every constraint."""
+    the last one refuses every constraint; one that has it takes any."""
     live: dict[str, int]
     """Live version of each policy."""
     loaded: dict[str, list[int]]

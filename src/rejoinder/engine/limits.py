@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rejoinder.engine.base import GenerateRequest, ScoreRequest
+from rejoinder.engine.base import Form, GenerateRequest, ScoreRequest
 from rejoinder.errors import (
     ConstraintRefused,
     ContextLengthExceeded,
@@ -17,6 +17,8 @@ GREEDY_BELOW = 1e-6
 """Temperatures below this mean: take the most likely token."""
 MOST_SCHEMA_CHARS = 65_536
 """Of a JSON schema as text: what is longer is data, and takes long to make a grammar of."""
+MOST_SCHEMAS_CHARS = 262_144
+"""Of all schemas of one answer, which many tools have."""
 _LARGEST_CHANGE = 1e4
 """Of a logit: far above any that matters; infinities would make a distribution of nothing."""
 
@@ -39,7 +41,7 @@ def check_generate(request: GenerateRequest, context_length: int, vocab_size: in
     Raises:
         ContextLengthExceeded: the prompt leaves no room for a token.
         InvalidRequest: ids outside the vocabulary, no prompt, or settings without a meaning.
-        ConstraintRefused: the schema is too large.
+        ConstraintRefused: a schema is too large.
     """
     _check_ids(request.prompt_ids, vocab_size)
     if len(request.prompt_ids) >= context_length:
@@ -70,18 +72,27 @@ def check_generate(request: GenerateRequest, context_length: int, vocab_size: in
     if outside:
         raise InvalidRequest(f"logit_bias: id {outside[0]} is outside the vocabulary")
     if request.constraint is not None:
-        check_schema_size(request.constraint.schema)
+        check_schemas(request.constraint.forms)
 
 
-def check_schema_size(schema: str) -> None:
-    """Refuse a JSON schema that is too large.
+def check_schemas(forms: Sequence[Form]) -> None:
+    """Refuse JSON schemas that are too large.
 
     Raises:
         ConstraintRefused: as said.
     """
-    if len(schema) > MOST_SCHEMA_CHARS:
+    for form in forms:
+        if len(form.schema) > MOST_SCHEMA_CHARS:
+            whose = f" of {form.subject}" if form.subject else ""
+            raise ConstraintRefused(
+                f"the schema{whose} has {len(form.schema)} characters; at most {MOST_SCHEMA_CHARS} "
+                "can be enforced"
+            )
+    together = sum(len(form.schema) for form in forms)
+    if together > MOST_SCHEMAS_CHARS:
         raise ConstraintRefused(
-            f"the schema has {len(schema)} characters; at most {MOST_SCHEMA_CHARS} can be enforced"
+            f"the {len(forms)} schemas have {together} characters together; at most "
+            f"{MOST_SCHEMAS_CHARS} can be enforced"
         )
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rejoinder.engine.limits import check_schema_size
+from rejoinder.engine.base import Form
+from rejoinder.engine.limits import check_schemas
 from rejoinder.errors import ConstraintRefused
 from rejoinder.gateway.errors import ApiError
 from rejoinder.types import Json
@@ -69,15 +70,10 @@ def unknown_format(kind: str, known: str, param: str) -> ApiError:
     return ApiError(400, "unsupported_parameter", text, param)
 
 
-def refusal_of(error: ConstraintRefused, param: str) -> ApiError:
-    """Return the refusal of a form that the engine cannot hold an answer to."""
-    return ApiError(error.status, error.code, f"{param}: {error}", param)
-
-
 def _format(schema: Json, param: str, *, strict: bool) -> AnswerFormat:
     text = msgspec.json.encode(schema).decode()
     try:
-        check_schema_size(text)
+        check_schemas([Form(text)])
     except ConstraintRefused as error:
-        raise refusal_of(error, param) from error
+        raise ApiError(error.status, error.code, f"{param}: {error}", param) from error
     return AnswerFormat(text, not strict, param)

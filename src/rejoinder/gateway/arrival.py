@@ -21,6 +21,7 @@ from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.gateway.dialects.base import Dialect, Opened, Reading, Writer
 from rejoinder.gateway.earlier import go_on
 from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.holding import Held, held_to
 from rejoinder.gateway.identity import Headers, Identity, read_identity
 from rejoinder.gateway.linker import Linking
 from rejoinder.gateway.models import Target
@@ -54,8 +55,8 @@ class Job:
     """Of the response."""
     reading: Reading
     """What the dialect has read."""
-    call_openers: list[int]
-    """Ids that may begin a call where the form of the answer is enforced."""
+    held: Held | None
+    """What the engine holds the answers to."""
     started: bool = False
     """Bytes of the response have been sent."""
     settled: bool = False
@@ -112,7 +113,7 @@ async def _accept(
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
-    service.check_format(request)
+    held = await held_to(service, request)
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):
@@ -120,7 +121,7 @@ async def _accept(
         def link(history: History) -> Linking:
             return service.linker.link(history, scope, identity, asked.continues)
 
-        prompts = await make_prompts(service, request, identity, asked.history, link)
+        prompts = await make_prompts(service, request, identity, asked.history, link, held)
         session_id = prompts[0].link.session_id or new_id()
         completion_id = dialect.id_prefix + new_id()
         answers = [answer for prompt in prompts for answer in prompt.answers]
@@ -144,7 +145,7 @@ async def _accept(
             answers=answers,
             writer=asked.reading.writer(opened),
             reading=asked.reading,
-            call_openers=service.family.call_openers() if request.tools else [],
+            held=held,
         )
         for prompt in prompts:
             _record(service, job, prompt, scope)

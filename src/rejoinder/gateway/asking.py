@@ -9,6 +9,7 @@ from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
 from rejoinder.gateway.capture import AnswerCapture
+from rejoinder.gateway.holding import Held
 from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.linker import Linking
 from rejoinder.gateway.request import TurnRequest
@@ -57,8 +58,12 @@ async def make_prompts(
     identity: Identity,
     history: History,
     link: Callable[[History], Linking],
+    held: Held | None,
 ) -> list[Prompt]:
-    """Return what is to be answered, with room for the answers; ``link`` begins to link one."""
+    """Return what is to be answered, with room for the answers; ``link`` begins to link one.
+
+    ``held``: what the engine holds the answers to.
+    """
     if not request.prompts:
         linking = link(history)  # perhaps in a thread, while the prompt is rendered here
         ids = await service.prompts.ids(
@@ -73,7 +78,12 @@ async def make_prompts(
         ]
     room = service.context_length - max(len(one.ids) for one in asked)
     chosen = choose_sampling(
-        service.config.gateway, request, identity.turn_type, room, service.vocab_size
+        service.config.gateway,
+        request,
+        identity.turn_type,
+        room,
+        service.vocab_size,
+        constrained=held is not None,
     )
     choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
     return [
@@ -114,7 +124,7 @@ def _begun(service: Service, request: TurnRequest, prompt_ids: list[int]) -> lis
         if begun is None:
             raise without_calls(service.family.name)
         return begun
-    return [] if request.enforced is None else service.family.begun_content(prompt_ids)
+    return [] if request.answer_format is None else service.family.begun_content(prompt_ids)
 
 
 def _continued(

@@ -68,8 +68,3 @@ class TurnRequest:
     session_done: bool = False
     metadata: Mapping[str, object] = field(default_factory=dict)
     prompt_cache_key: str | None = None
-
-    @property
-    def enforced(self) -> AnswerFormat | None:
-        """What the engine has to hold the answer to. A call that is asked for has another form."""
-        return self.answer_format if self.wanted_call is None else None

@@ -11,9 +11,15 @@ from rejoinder.types import Fate, Sampling, TurnType
 
 
 def choose_sampling(
-    config: GatewayConfig, request: TurnRequest, turn_type: TurnType, room: int, vocab_size: int
+    config: GatewayConfig,
+    request: TurnRequest,
+    turn_type: TurnType,
+    room: int,
+    vocab_size: int,
+    *,
+    constrained: bool = False,
 ) -> Sampling:
-    """Return how answers are sampled.
+    """Return how answers are sampled; ``constrained``: the engine holds them to something.
 
     One rule for their length: what the client asks for, else the default, and never more than
     the context has room for or one response may have.
@@ -24,7 +30,7 @@ def choose_sampling(
     asked = request.max_tokens or config.default_max_tokens
     answers = request.choices * max(1, len(request.prompts))
     most = min(asked, room, config.max_answer_tokens // answers)
-    chosen = _sampling(request, max(1, most), vocab_size)
+    chosen = replace(_sampling(request, max(1, most), vocab_size), constrained=constrained)
     if turn_type is TurnType.MAIN and config.main_temperature is not None:
         return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
     return chosen
@@ -49,7 +55,6 @@ def _sampling(request: TurnRequest, max_tokens: int, vocab_size: int) -> Samplin
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=dict(request.logit_bias),
-        constrained=request.enforced is not None,
     )
 
 

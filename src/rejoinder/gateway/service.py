@@ -22,7 +22,6 @@ from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.models import ModelNames, Target
 from rejoinder.gateway.prompts import PromptMaker
 from rejoinder.gateway.recorder import GatewayJournal, Recorder
-from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.splicer import Splicer
 from rejoinder.gateway.tally import SharedTally
 from rejoinder.gateway.token_texts import TokenTexts
@@ -102,22 +101,6 @@ class Service:
         """
         if self.info is not None and self.info.tokenizer_hash != self.tokenizer.hash:
             raise EngineUnavailable(self.engine_problem or "the tokenizers differ")
-
-    def check_format(self, request: TurnRequest) -> None:
-        """Refuse a form of answer that the engine says it cannot enforce.
-
-        An engine that has not been described yet refuses by itself.
-
-        Raises:
-            ApiError: 400, as said.
-        """
-        wanted = request.enforced
-        if wanted is not None and self.info and "json_schema" not in self.info.capabilities:
-            text = (
-                f"{wanted.param}: the engine {self.info.name!r} cannot enforce the form of an "
-                "answer; leave it out, or serve with engine.kind = 'torch'"
-            )
-            raise ApiError(400, "unsupported_parameter", text, wanted.param)
 
     async def check_version(self, target: Target) -> None:
         """Refuse a pinned version that the engine says it does not hold.

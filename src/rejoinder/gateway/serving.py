@@ -14,9 +14,8 @@ from concurrent.futures import Future
 import structlog
 from starlette.types import Receive, Send
 
-from rejoinder.engine.base import Constraint, GenerateRequest, TokenChunk
+from rejoinder.engine.base import GenerateRequest, TokenChunk
 from rejoinder.errors import ConstraintRefused, ContextLengthExceeded, EngineError
-from rejoinder.gateway.answer_format import refusal_of
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
 from rejoinder.gateway.capture import Piece, joined
@@ -153,17 +152,13 @@ class Turns(Endpoint):
 
 def _told(job: Job, error: EngineError) -> ApiError:
     """Return an engine's error as the client should see it."""
-    asked = job.request.enforced
-    if isinstance(error, ConstraintRefused) and asked is not None:
-        return refusal_of(error, asked.param)
+    if isinstance(error, ConstraintRefused) and job.held is not None:
+        return job.held.refusal(error)
     return from_engine(error)
 
 
 def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
-    asked = job.request.enforced
-    constraint = None
-    if asked is not None:
-        constraint = Constraint(asked.schema, asked.lenient, job.call_openers)
+    constraint = None if job.held is None else job.held.constraint
     return [
         GenerateRequest(
             request_id=answer.turn_id,

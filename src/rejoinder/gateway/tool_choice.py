@@ -1,8 +1,8 @@
 """``tool_choice``: whether an answer has to be a tool call.
 
-No engine is asked to constrain it. The beginning of the call, up to the name of the function
-or to its arguments, is put at the end of the prompt, and the model writes the rest. What it did not
-sample is thus in the prompt, where nothing trains (rule 1); the client gets the whole call.
+The beginning of the call, up to the name of the function or to its arguments, is put at the end of
+the prompt, and the model writes the rest. What it did not sample is thus in the prompt, where
+nothing trains (rule 1); the client gets the whole call. What holds the rest is in ``holding.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from rejoinder.types import Json
 _MODES = {"auto": False, "none": False, "required": True, "any": True}
 """Whether they ask for a call; ``any`` is another API's name for ``required``."""
 _NAME = re.compile(r"[\w./:-]{1,128}")
-"""Names that no family's format can take for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
     if isinstance(choice, str) and choice in _MODES:
         if not names:
             raise _refused(f"tool_choice {choice!r} asks for a call, but there are no tools")
-        only = names[0] if len(names) == 1 and _NAME.fullmatch(names[0]) else None
+        only = names[0] if len(names) == 1 and nameable(names[0]) else None
         return WantedCall(only)
     function = choice.get("function") if isinstance(choice, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
@@ -50,9 +49,14 @@ def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
             "tool_choice must be 'auto', 'none', 'required', allowed_tools, or "
             '{"type": "function", "function": {"name": ...}}'
         )
-    if name not in names or not _NAME.fullmatch(name):
+    if name not in names or not nameable(name):
         raise _refused(f"tool_choice names {name!r}, which is no function of tools")
     return WantedCall(name)
+
+
+def nameable(name: str) -> bool:
+    """Whether every family can write a function's name, and nothing takes it for something else."""
+    return _NAME.fullmatch(name) is not None
 
 
 def allowed_tools(choice: object, tools: Sequence[Json]) -> tuple[Sequence[Json], object]:

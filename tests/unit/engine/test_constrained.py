@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rejoinder.engine.base import Constraint, GenerateRequest
+from rejoinder.engine.base import Constraint, Form, GenerateRequest
 from rejoinder.engine.torch_engine.engine import TorchEngine
 from rejoinder.engine.torch_engine.guide import Guide
 from rejoinder.errors import ConstraintRefused, EngineError, EngineTimeout
@@ -35,7 +35,7 @@ WORDS = {"type": "string", "pattern": "^(ab|cd){20}$"}
 
 def held_to(schema: object, **settings: object) -> GenerateRequest:
     asked = request(PROMPT, **{"max_tokens": 200, **settings})  # type: ignore[arg-type]
-    return replace(asked, constraint=Constraint(json.dumps(schema)))
+    return replace(asked, constraint=Constraint([Form(json.dumps(schema))]))
 
 
 @pytest.fixture

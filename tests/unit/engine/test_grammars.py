@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
 
-from rejoinder.engine.base import Constraint
+from rejoinder.engine.base import Constraint, Form
 from rejoinder.engine.torch_engine import grammars as module
 from rejoinder.engine.torch_engine import guide as guide_module
+from rejoinder.engine.torch_engine.grammar_check import Fault
 from rejoinder.engine.torch_engine.grammars import Grammars
 from rejoinder.engine.torch_engine.guide import Guide
 from rejoinder.errors import ConstraintRefused, EngineTimeout, EngineUnavailable
@@ -41,8 +42,13 @@ def allowed(guide: Guide) -> set[int]:
 async def reads(grammars: Grammars, texts: ModelTokenizer, schema: object, said: str) -> bool:
     """Whether a schema lets a text pass, end token included."""
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    guide = await grammars.guide(Constraint(text), 60.0)
-    for id_ in texts.encode(said):
+    return await takes(grammars, [Form(text)], texts.encode(said))
+
+
+async def takes(grammars: Grammars, forms: list[Form], ids: list[int]) -> bool:
+    """Whether one of some forms lets ids pass, with an end token after them and not before."""
+    guide = await grammars.guide(Constraint(forms), 60.0)
+    for id_ in ids:
         if id_ not in allowed(guide):
             return False
         guide.advance(id_)
@@ -85,7 +91,7 @@ async def test_a_schema_cannot_set_options_of_the_library_for_itself(grammars, t
 
 
 async def test_no_id_beyond_the_tokenizer_and_no_special_one_may_be_sampled(grammars):
-    guide = await grammars.guide(Constraint('{"type": "string"}'), 60.0)
+    guide = await grammars.guide(Constraint([Form('{"type": "string"}')]), 60.0)
     while (some := allowed(guide)) and guide.advance(min(some)):
         assert not some & set(range(259, VOCAB))
         assert not some & {256, 257}
@@ -94,7 +100,7 @@ async def test_no_id_beyond_the_tokenizer_and_no_special_one_may_be_sampled(gram
 
 
 async def test_ids_that_lift_the_constraint_may_come_first_and_only_first(grammars, tiny_tokenizer):
-    constraint = Constraint('{"const": "ab"}', unless=[257])
+    constraint = Constraint([Form('{"const": "ab"}')], unless=[257])
     guide = await grammars.guide(constraint, 60.0)
     quote = tiny_tokenizer.encode('"')[0]
     assert allowed(guide) == {quote, 257}
@@ -107,15 +113,80 @@ async def test_ids_that_lift_the_constraint_may_come_first_and_only_first(gramma
 async def test_what_cannot_be_enforced_is_refused_or_left_out(grammars):
     schema = json.dumps({"type": "string", "not": {"const": "x"}})
     with pytest.raises(ConstraintRefused, match="not"):
-        await grammars.guide(Constraint(schema), 60.0)
-    assert await grammars.guide(Constraint(schema, lenient=True), 60.0)
+        await grammars.guide(Constraint([Form(schema)]), 60.0)
+    assert await grammars.guide(Constraint([Form(schema, lenient=True)]), 60.0)
 
 
 async def test_a_refusal_does_not_advise_options_that_clients_do_not_have(grammars):
     schema = json.dumps({"oneOf": [{"type": "string"}, {"type": "string"}]})
     with pytest.raises(ConstraintRefused, match="oneOf") as caught:
-        await grammars.guide(Constraint(schema), 60.0)
+        await grammars.guide(Constraint([Form(schema)]), 60.0)
     assert "Enable" not in str(caught.value)
+
+
+ONE = Form('{"enum": [1, 12]}', before=' "one": ', after="}\n")
+TWO = Form('{"$ref": "#/$defs/x", "$defs": {"x": {"const": "ü"}}}', before=' "on": ', after="｜")
+
+
+@pytest.mark.parametrize(
+    ("said", "fits"),
+    [
+        (' "one": 1}\n', True),
+        (' "one": 12}\n', True),
+        (' "on": "ü"｜', True),
+        (' "one": "ü"}\n', False),
+        (' "on": 1｜', False),
+        (' "one": 1', False),
+        (' "one":  1}\n', False),
+        (' "one": 1}\n "one": 1}\n', False),
+    ],
+)
+async def test_an_answer_is_one_of_several_forms_with_their_text_around_the_json(
+    grammars, tiny_tokenizer, said, fits
+):
+    assert await takes(grammars, [ONE, TWO], tiny_tokenizer.encode(said)) is fits
+
+
+async def test_a_text_around_the_json_that_has_a_token_is_that_token_alone(tiny_tokenizer):
+    made = Tokenizer.from_str(tiny_tokenizer.tokenizer.to_str())
+    made.add_tokens([AddedToken("<x>", special=False), AddedToken("<x>y", special=False)])
+    texts = replace(tiny_tokenizer, tokenizer=made)
+    grammars = Grammars(texts, VOCAB)
+    forms = [Form('{"type": "string"}', before="<x>", after="\n<x>y<x>")]
+    letters = tiny_tokenizer.encode
+    try:
+        assert await takes(grammars, forms, texts.encode('<x>"a"\n<x>y<x>'))
+        assert not await takes(grammars, forms, texts.encode('<x>"a"\n<x>y') + letters("<x>"))
+        assert not await takes(grammars, forms, letters("<x>") + texts.encode('"a"\n<x>y<x>'))
+    finally:
+        grammars.close()
+
+
+@pytest.mark.parametrize("fault", ['{"$ref": "#"}', '{"type": 5}', "[1]"])
+async def test_a_refusal_says_which_of_several_schemas_is_at_fault(grammars, fault):
+    """That nothing fits a schema does not show behind the text before it."""
+    bad = Form(fault, before="x", subject="the tool 'b'")
+    with pytest.raises(ConstraintRefused, match="schema of the tool 'b' cannot be enforced"):
+        await grammars.guide(Constraint([ONE, bad, TWO]), 60.0)
+
+
+async def test_one_form_may_be_lenient_beside_a_strict_one(grammars):
+    schema = '{"type": "string", "not": {"const": "x"}}'
+    lenient, strict = Form(schema, lenient=True, subject="a"), Form(schema, subject="b")
+    await grammars.guide(Constraint([lenient, ONE]), 60.0)
+    with pytest.raises(ConstraintRefused, match=r"of b .*not"):
+        await grammars.guide(Constraint([lenient, strict]), 60.0)
+
+
+async def test_many_tools_of_usual_size_are_served(grammars, tiny_tokenizer):
+    schema = json.dumps(
+        {
+            "type": "object",
+            "properties": {f"p{n}": {"type": "string", "description": "d" * 100} for n in range(8)},
+        }
+    )
+    forms = [Form(schema, before=f"{n} ", after="!") for n in range(100)]
+    assert await takes(grammars, forms, tiny_tokenizer.encode('99 {"p7": "a"}!'))
 
 
 def nested(depth: int) -> object:
@@ -151,7 +222,7 @@ HOSTILE = [
 async def test_a_schema_that_means_harm_is_refused_in_bounded_time(grammars, schema, said):
     text = schema if isinstance(schema, str) else json.dumps(schema)
     with pytest.raises(ConstraintRefused, match=said) as caught:
-        await grammars.guide(Constraint(text), 60.0)
+        await grammars.guide(Constraint([Form(text)]), 60.0)
     assert len(str(caught.value)) < 600
 
 
@@ -180,7 +251,7 @@ async def test_a_refusal_quotes_a_long_text_in_part(grammars):
     """The pattern over it must not be quadratic: white space alone stopped the engine for 11 s."""
     schema = json.dumps({"type": "string", "pattern": "(" + " " * 60_000})
     with pytest.raises(ConstraintRefused) as caught:
-        await grammars.guide(Constraint(schema), 60.0)
+        await grammars.guide(Constraint([Form(schema)]), 60.0)
     assert len(str(caught.value)) < 1000
 
 
@@ -202,23 +273,23 @@ async def test_a_closed_engine_is_unavailable_and_no_fault(tiny_tokenizer):
     made = Grammars(tiny_tokenizer, VOCAB)
     made.close()
     with pytest.raises(EngineUnavailable):
-        await made.guide(Constraint("{}"), 60.0)
+        await made.guide(Constraint([Form("{}")]), 60.0)
 
 
 async def test_a_schema_is_tried_once_and_one_that_took_too_long_each_time(grammars, monkeypatch):
     tried: list[str] = []
 
-    def one_more(grammar: str) -> str:
+    def one_more(grammar: str) -> Fault:
         tried.append(grammar)
         if "slow" in grammar:
             raise ConstraintRefused("too complex")
-        return "" if "good" in grammar else "bad"
+        return Fault("" if "good" in grammar else "bad")
 
     monkeypatch.setattr(module, "_tried", one_more)
     for name in ("good", "bad", "slow"):
         for _ in range(2):
             try:
-                await grammars.guide(Constraint(json.dumps({"const": name})), 60.0)
+                await grammars.guide(Constraint([Form(json.dumps({"const": name}))]), 60.0)
             except ConstraintRefused:
                 assert name != "good"
     assert len(tried) == 4
@@ -227,12 +298,12 @@ async def test_a_schema_is_tried_once_and_one_that_took_too_long_each_time(gramm
 async def test_schemas_that_wait_for_others_do_not_wait_for_ever(grammars, monkeypatch):
     gate = threading.Event()
 
-    def slow(_: str) -> str:
+    def slow(_: str) -> Fault:
         gate.wait()
-        return ""
+        return Fault("")
 
     monkeypatch.setattr(module, "_tried", slow)
-    asked = [grammars.guide(Constraint(json.dumps({"const": n})), 0.2) for n in range(4)]
+    asked = [grammars.guide(Constraint([Form(json.dumps({"const": n}))]), 0.2) for n in range(4)]
     results = await asyncio.gather(*asked, return_exceptions=True)
     gate.set()
     assert [type(result) for result in results] == [EngineTimeout] * 4
@@ -242,14 +313,14 @@ async def test_a_caller_with_many_dear_schemas_delays_its_own_only(grammars, mon
     gate = threading.Semaphore(0)
     tried: list[str] = []
 
-    def slow(grammar: str) -> str:
+    def slow(grammar: str) -> Fault:
         if "dear" in grammar:
             gate.acquire()
         tried.append("dear" if "dear" in grammar else "cheap")
-        return ""
+        return Fault("")
 
     def asked(name: str, caller: str) -> asyncio.Task[Guide]:
-        constraint = Constraint(json.dumps({"const": name}))
+        constraint = Constraint([Form(json.dumps({"const": name}))])
         return asyncio.create_task(grammars.guide(constraint, 60.0, caller))
 
     monkeypatch.setattr(module, "_tried", slow)
@@ -271,13 +342,13 @@ async def test_a_schema_that_nobody_waits_for_any_more_is_not_checked(grammars, 
     gate = threading.Event()
     tried: list[str] = []
 
-    def slow(grammar: str) -> str:
+    def slow(grammar: str) -> Fault:
         tried.append(grammar)
         gate.wait()
-        return ""
+        return Fault("")
 
     monkeypatch.setattr(module, "_tried", slow)
-    schemas = [Constraint(json.dumps({"const": number})) for number in range(9)]
+    schemas = [Constraint([Form(json.dumps({"const": number}))]) for number in range(9)]
     asked = [asyncio.create_task(grammars.guide(one, 60.0, "a")) for one in schemas]
     await asyncio.sleep(0.2)
     for one in asked[2:-1]:
@@ -294,6 +365,6 @@ async def test_a_tokenizer_that_cannot_be_read_leaves_the_rest_of_the_engine_alo
     try:
         assert not grammars.works
         with pytest.raises(ConstraintRefused, match="tokenizer"):
-            await grammars.guide(Constraint("{}"), 60.0)
+            await grammars.guide(Constraint([Form("{}")]), 60.0)
     finally:
         grammars.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from rejoinder.engine.base import ScoreRequest
+from rejoinder.engine.base import Constraint, Form, ScoreRequest
 from rejoinder.engine.limits import check_generate, check_score
-from rejoinder.errors import InvalidRequest
+from rejoinder.errors import ConstraintRefused, InvalidRequest
 from tiny_model import POLICY, request
 
 
@@ -31,3 +32,13 @@ def test_temperatures_that_are_none_are_refused(bad: float):
 
 def test_a_ban_by_bias_is_no_fault():
     check_generate(request([1], logit_bias={5: -100.0}), 100, 10)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [([10, 70_000], "schema of t1 has 70000"), ([60_000] * 5, "5 schemas have 300000")],
+)
+def test_schemas_that_are_too_large_are_refused(lengths: list[int], said: str):
+    forms = [Form("x" * length, subject=f"t{at}") for at, length in enumerate(lengths)]
+    with pytest.raises(ConstraintRefused, match=said):
+        check_generate(replace(request([1]), constraint=Constraint(forms)), 100, 10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rejoinder.config import GatewayConfig
-from rejoinder.gateway.answer_format import AnswerFormat
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import choose_sampling, planned_fate
 from rejoinder.types import Fate, Sampling, TurnType
@@ -40,8 +39,8 @@ def test_a_side_turn_is_called_so_whatever_its_sampling():
 
 
 @pytest.mark.parametrize("config", [DEFAULTS, GatewayConfig(train_truncated_sampling=True)])
-def test_an_answer_that_is_held_to_a_form_is_served_only(config):
-    request = TurnRequest(messages=(), answer_format=AnswerFormat("{}", lenient=False, param="x"))
-    chosen = choose_sampling(config, request, TurnType.MAIN, 100, 100)
+def test_an_answer_that_is_held_to_something_is_served_only(config):
+    request = TurnRequest(messages=())
+    chosen = choose_sampling(config, request, TurnType.MAIN, 100, 100, constrained=True)
     assert chosen.constrained
     assert planned_fate(config, chosen, TurnType.MAIN) is Fate.SAMPLING_NOT_TRAINABLE

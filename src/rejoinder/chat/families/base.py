@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rejoinder.chat.detokenizer import Detokenizer, StopMatcher
+from rejoinder.chat.families.blocks import CallFrame
 from rejoinder.chat.families.events import AnswerEvent, ContentDelta, EventWriter, call_id
 from rejoinder.chat.families.lexer import Lexeme, MarkerLexer, Markers
 from rejoinder.chat.renderer import Renderer
@@ -62,6 +63,21 @@ class BeginCall(Protocol):
         ...
 
 
+class FrameCall(Protocol):
+    """What a family's module offers where it writes arguments as JSON."""
+
+    def __call__(self, name: str, template: str) -> CallFrame | None:
+        """Return what stands around the arguments of an answer's only call.
+
+        It begins with what ``BeginCall`` returns, for the name or for none.
+
+        Args:
+            name: of the function: letters, digits and ``_./:-``.
+            template: as of ``BeginCall``; None where its form of a call has no JSON.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a family writes answers."""
@@ -79,6 +95,8 @@ class Format:
     """The marker that ends them."""
     begin_call: BeginCall | None = None
     """None: the family has no calls."""
+    frame_call: FrameCall | None = None
+    """None: the family has no calls, or none with JSON."""
     new_id: Callable[[], str] = call_id
     begin_content: str = ""
     """The text before content, where content does not begin by itself."""
@@ -154,6 +172,25 @@ class ChatFamily:
             return None
         text = self._form.begin_call(name, self._tokenizer.chat_template or "")
         return self._tokenizer.encode(self._closing(prompt_ids) + text)
+
+    def call_frame(self, name: str, *, named: bool) -> CallFrame | None:
+        """Return what the model shall write around a call's arguments.
+
+        None where the model writes no calls, or no JSON in them.
+
+        Args:
+            name: of the function: letters, digits and ``_./:-``.
+            named: ``begun_call``, after whose ids the frame goes on, has got the name.
+        """
+        template = self._tokenizer.chat_template or ""
+        if self._form.frame_call is None or self._form.begin_call is None:
+            return None
+        frame = self._form.frame_call(name, template)
+        if frame is None:
+            return None
+        begun = self._form.begin_call(name if named else None, template)
+        assert frame.before.startswith(begun), "a frame goes on from the beginning of a call"
+        return CallFrame(frame.before.removeprefix(begun), frame.after)
 
     def begun_content(self, prompt_ids: Sequence[int]) -> list[int]:
         """Return the ids after which an answer is content from its first id on; mostly none.

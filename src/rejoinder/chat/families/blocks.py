@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import JsonCall
@@ -292,6 +293,18 @@ class ParameterTypes:
 def _refuse_constant(name: str) -> None:
     """NaN and the infinities are no JSON."""
     raise ValueError(name)
+
+
+class CallFrame(NamedTuple):
+    """The text around a call's arguments where these are JSON."""
+
+    before: str
+    after: str
+
+
+def json_frame(name: str, arguments: str) -> CallFrame:
+    """Return the frame of a JSON call, which ``begun_json`` begins."""
+    return CallFrame(begun_json(name, arguments) + " ", "}")
 
 
 def begun_json(name: str | None, arguments: str) -> str:

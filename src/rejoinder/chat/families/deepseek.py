@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from rejoinder.chat.families.blocks import CallFrame
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import Balanced
 from rejoinder.chat.families.lexer import Lexeme
@@ -27,6 +28,7 @@ _TYPE = "function"
 """What V3 and R1 write before the separator."""
 _FENCED = re.compile(r"\s*([^\s`{}]+)\s*```(?:json)?\s*")
 _PLAIN = re.compile(r"\s*([^\s`{}]+)\s*")
+_FENCE_OPEN = "```json"
 _FENCE = "` \t\r\n"
 """What stands around arguments."""
 
@@ -42,11 +44,17 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
 
 def begin_call(name: str | None, template: str) -> str:
     """Return the text with which a call begins; see ``BeginCall``."""
-    fenced = "```json" in template
+    fenced = _FENCE_OPEN in template
     opening = SECTION[0] + CALL[0] + (_TYPE + SEPARATOR if fenced else "")
     if name is None:
         return opening
-    return f"{opening}{name}\n```json\n" if fenced else f"{opening}{name}{SEPARATOR}"
+    return f"{opening}{name}\n{_FENCE_OPEN}\n" if fenced else f"{opening}{name}{SEPARATOR}"
+
+
+def frame_call(name: str, template: str) -> CallFrame:
+    """Return what stands around the arguments of a call; see ``FrameCall``."""
+    fence = "\n```" if _FENCE_OPEN in template else ""
+    return CallFrame(begin_call(name, template), fence + CALL[1] + SECTION[1])
 
 
 class _At(Enum):

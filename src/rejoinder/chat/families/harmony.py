@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from rejoinder.chat.families.blocks import CallFrame
 from rejoinder.chat.families.events import ContentDelta, EventWriter, ReasoningDelta, TextDelta
 from rejoinder.chat.families.lexer import Lexeme
 from rejoinder.types import Json
@@ -45,6 +46,11 @@ def begin_call(name: str | None, template: str) -> str:
     if name is None:
         return opening + _FUNCTIONS.rstrip(".")
     return f"{opening}{_FUNCTIONS}{name} {CONSTRAIN}json{MESSAGE}"
+
+
+def frame_call(name: str, template: str) -> CallFrame:
+    """Return what stands around the arguments of a call; see ``FrameCall``."""
+    return CallFrame(begin_call(name, template), "")  # what ends it is a token that ends answers
 
 
 class HarmonyParser:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CallList, begun_json, tool_name
+from rejoinder.chat.families.blocks import CallFrame, CallList, begun_json, json_frame, tool_name
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.tagged import Block, TaggedParser, TagRules
 from rejoinder.types import Json
@@ -17,6 +17,7 @@ THOUGHTS = ("<think>", "</think>")
 """Of models that were distilled into Llama; Llama's own have no thoughts."""
 TAG = "<|python_tag|>"
 SEPARATOR = ";"
+_ARGUMENTS = "parameters"
 RULES = TagRules(THOUGHTS, calls_end_thoughts=False)
 
 
@@ -39,4 +40,10 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
 def begin_call(name: str | None, template: str) -> str:
     """Return the text with which a call begins; see ``BeginCall``."""
     del template  # one form for all
-    return begun_json(name, "parameters")
+    return begun_json(name, _ARGUMENTS)
+
+
+def frame_call(name: str, template: str) -> CallFrame:
+    """Return what stands around the arguments of a call; see ``FrameCall``."""
+    del template
+    return json_frame(name, _ARGUMENTS)

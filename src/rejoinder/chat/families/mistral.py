@@ -11,7 +11,7 @@ import secrets
 import string
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CallList, EitherBlock, begun_json
+from rejoinder.chat.families.blocks import CallFrame, CallList, EitherBlock, begun_json, json_frame
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import Balanced
 from rejoinder.chat.families.lexer import Lexeme
@@ -23,6 +23,7 @@ CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 MARKERS = (CALLS, CALL_ID, ARGS)
 RULES = TagRules(THOUGHTS, calls_end_thoughts=False)
 
+_ARGUMENTS = "arguments"
 _NAME = re.compile(r"[\w./:-]+")
 _ID = re.compile(r"[A-Za-z0-9_-]*")
 _ARGS = re.compile("")
@@ -57,7 +58,15 @@ def begin_call(name: str | None, template: str) -> str:
         return CALLS  # what follows tells the versions apart
     if ARGS in template:
         return f"{CALLS}{name}{ARGS}"
-    return f"{CALLS}[{begun_json(name, 'arguments')}"
+    return f"{CALLS}[{begun_json(name, _ARGUMENTS)}"
+
+
+def frame_call(name: str, template: str) -> CallFrame:
+    """Return what stands around the arguments of a call; see ``FrameCall``."""
+    if ARGS in template:
+        return CallFrame(begin_call(name, template), "")
+    before, after = json_frame(name, _ARGUMENTS)
+    return CallFrame(f"{CALLS}[{before}", f"{after}]")
 
 
 class _NamedCall:

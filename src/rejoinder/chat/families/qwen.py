@@ -11,12 +11,14 @@ import re
 from collections.abc import Sequence
 
 from rejoinder.chat.families.blocks import (
+    CallFrame,
     CollectedBlock,
     EitherBlock,
     JsonBlock,
     ParameterTypes,
     WrittenCall,
     begun_json,
+    json_frame,
     written_call,
 )
 from rejoinder.chat.families.events import EventWriter
@@ -27,6 +29,9 @@ THOUGHTS = ("<think>", "</think>")
 CALL = ("<tool_call>", "</tool_call>")
 RULES = TagRules(THOUGHTS, calls_end_thoughts=True)
 
+_ARGUMENTS = "arguments"
+_PLAIN = "<function="
+"""With it calls begin whose values stand without quotes."""
 _FUNCTION = re.compile(r"<function=([^<>\s]+)>")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>\n?")
 _VALUE_END = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|\Z))")
@@ -50,9 +55,17 @@ def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> Tagged
 
 def begin_call(name: str | None, template: str) -> str:
     """Return the text with which a call begins; see ``BeginCall``."""
-    if "<function=" in template:
-        return f"{CALL[0]}\n<function=" + ("" if name is None else f"{name}>\n")
-    return f"{CALL[0]}\n{begun_json(name, 'arguments')}"
+    if _PLAIN in template:
+        return f"{CALL[0]}\n{_PLAIN}" + ("" if name is None else f"{name}>\n")
+    return f"{CALL[0]}\n{begun_json(name, _ARGUMENTS)}"
+
+
+def frame_call(name: str, template: str) -> CallFrame | None:
+    """Return what stands around the arguments of a call; see ``FrameCall``."""
+    if _PLAIN in template:
+        return None
+    before, after = json_frame(name, _ARGUMENTS)
+    return CallFrame(f"{CALL[0]}\n{before}", f"{after}\n{CALL[1]}")
 
 
 def read_function(text: str) -> WrittenCall | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rejoinder.chat.families import deepseek, glm, harmony, llama, mistral, qwen
-from rejoinder.chat.families.base import BeginCall, ChatFamily, Format, MakeParser
+from rejoinder.chat.families.base import BeginCall, ChatFamily, Format, FrameCall, MakeParser
 from rejoinder.chat.families.events import EventWriter, call_id
 from rejoinder.chat.families.harmony import HarmonyParser
 from rejoinder.chat.renderer import ChatTemplateRenderer, Renderer
@@ -22,36 +22,46 @@ def _tagged(
     name: str,
     parser: MakeParser,
     begin_call: BeginCall,
+    frame_call: FrameCall | None,
     thoughts: tuple[str, str],
     calls: tuple[str, ...],
     new_id: Callable[[], str] = call_id,
 ) -> Format:
-    return Format(name, parser, thoughts, calls, *thoughts, begin_call, new_id)
+    return Format(name, parser, thoughts, calls, *thoughts, begin_call, frame_call, new_id)
 
 
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
         Format("generic"),
-        _tagged("qwen", qwen.parser, qwen.begin_call, qwen.THOUGHTS, qwen.CALL),
-        _tagged("llama", llama.parser, llama.begin_call, llama.THOUGHTS, (llama.TAG,)),
+        _tagged("qwen", qwen.parser, qwen.begin_call, qwen.frame_call, qwen.THOUGHTS, qwen.CALL),
+        _tagged(
+            "llama", llama.parser, llama.begin_call, llama.frame_call, llama.THOUGHTS, (llama.TAG,)
+        ),
         _tagged(
             "mistral",
             mistral.parser,
             mistral.begin_call,
+            mistral.frame_call,
             mistral.THOUGHTS,
             mistral.MARKERS,
             mistral.call_id,
         ),
-        _tagged("glm", glm.parser, glm.begin_call, glm.THOUGHTS, (*glm.CALL, *glm.PAIRS)),
+        _tagged("glm", glm.parser, glm.begin_call, None, glm.THOUGHTS, (*glm.CALL, *glm.PAIRS)),
         _tagged(
-            "deepseek", deepseek.parser, deepseek.begin_call, deepseek.THOUGHTS, deepseek.MARKERS
+            "deepseek",
+            deepseek.parser,
+            deepseek.begin_call,
+            deepseek.frame_call,
+            deepseek.THOUGHTS,
+            deepseek.MARKERS,
         ),
         Format(
             "gpt-oss",
             _harmony,
             harmony.MARKERS,
             begin_call=harmony.begin_call,
+            frame_call=harmony.frame_call,
             begin_content=harmony.BEGIN_CONTENT,
         ),
     )

@@ -7,8 +7,10 @@ A thread cannot be stopped, and there are schemas of a few characters that take 
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
 import sys
+from typing import NamedTuple
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
@@ -35,9 +37,27 @@ class _Bytes:
         return list(text)
 
 
-def fault_of(grammar: str) -> str:
-    """Return what is wrong with a grammar; empty where nothing is."""
+class Fault(NamedTuple):
+    """What is wrong with a grammar."""
+
+    text: str
+    """Empty where nothing is."""
+    schema: int | None = None
+    """Which of its schemas is at fault alone."""
+
+
+def fault_of(grammar: str) -> Fault:
+    """Return what is wrong with a grammar of several schemas."""
     tokens = LLTokenizer(TokenizerWrapper(_Bytes()))
+    _, *schemas = json.loads(grammar)["grammars"]
+    # Behind other text nothing would show that no text fits a schema.
+    for at, schema in enumerate(schemas):
+        if fault := _fault(tokens, json.dumps({"grammars": [schema]})):
+            return Fault(fault, at)
+    return Fault(_fault(tokens, grammar) if len(schemas) > 1 else "")
+
+
+def _fault(tokens: LLTokenizer, grammar: str) -> str:
     matcher = LLMatcher(tokens, grammar, log_level=0, limits=LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()  # finds what no text fits
@@ -51,7 +71,7 @@ def main() -> None:
     # Not every system knows this limit; where it does not, the time limit must do.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    sys.stdout.write(fault_of(sys.stdin.read()))
+    json.dump(fault_of(sys.stdin.read()), sys.stdout)
 
 
 if __name__ == "__main__":

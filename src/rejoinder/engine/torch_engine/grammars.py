@@ -1,9 +1,9 @@
-"""From a JSON schema to what holds one answer to it. llguidance does the work."""
+"""From a constraint to what holds one answer to it. llguidance does the work."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import json
 import subprocess
 import sys
 from collections import OrderedDict
@@ -17,6 +17,8 @@ from llguidance import LLMatcher, LLTokenizer
 from rejoinder.engine.base import Constraint
 from rejoinder.engine.torch_engine import grammar_check
 from rejoinder.engine.torch_engine.fair_threads import FairThreads
+from rejoinder.engine.torch_engine.grammar_check import Fault
+from rejoinder.engine.torch_engine.grammar_text import grammar_of, refused
 from rejoinder.engine.torch_engine.guide import Guide
 from rejoinder.errors import ConstraintRefused, EngineTimeout, EngineUnavailable
 from rejoinder.models.tokenizer import ModelTokenizer
@@ -29,14 +31,6 @@ CHECK_S = 30.0
 _THREADS = 2
 _KNOWN = 256
 """Schemas whose check is remembered."""
-_MOST_FAULT_CHARS = 500
-_SPACE = r"[\x20\x0A\x09]{1,32}"
-"""White space between two parts. Small models write it for ever where they may."""
-_NOTHING_FITS = "NoExtension"
-"""What the library says where no byte can follow."""
-_OPTIONS_OF_OTHERS = re.compile(r"Enable '\w{1,40}' option.*", re.DOTALL)
-"""Advice of the library about its own options, which clients do not have. The text around it quotes
-the client's, so nothing in here may repeat without bound before what must come."""
 
 
 class Grammars:
@@ -45,11 +39,12 @@ class Grammars:
     def __init__(self, tokenizer: ModelTokenizer, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._tokens = _tokens(tokenizer, vocab_size)
-        self._checking = FairThreads[str](_THREADS, "check")
+        self._added = _added(tokenizer)
+        self._checking = FairThreads[Fault](_THREADS, "check")
         self._compiling = ThreadPoolExecutor(_THREADS, "grammar")
         self._masking = ThreadPoolExecutor(_THREADS, "mask")
-        self._faults: OrderedDict[str, str] = OrderedDict()
-        """By grammar; empty where it has none."""
+        self._faults: OrderedDict[str, Fault] = OrderedDict()
+        """By grammar."""
         self._closed = False
 
     @property
@@ -72,13 +67,15 @@ class Grammars:
         """
         try:
             async with asyncio.timeout(within_s):
-                grammar = await self._compiled(_grammar, constraint)
-                fault = self._faults.get(grammar)
+                # The check knows bytes alone; what a token costs instead is nothing.
+                checked = await self._compiled(grammar_of, constraint, {})
+                fault = self._faults.get(checked)
                 if fault is None:
-                    fault = await self._checked(grammar, caller)
-                if fault:
-                    raise _refused(fault)
-                return await self._compiled(self._make, constraint, grammar)
+                    fault = await self._checked(checked, caller)
+                if fault.text:
+                    at = fault.schema
+                    raise refused(fault.text, None if at is None else constraint.forms[at])
+                return await self._compiled(self._make, constraint)
         except TimeoutError as error:
             raise EngineTimeout(f"the schema was not compiled within {within_s} s") from error
 
@@ -97,7 +94,7 @@ class Grammars:
             )
         return asyncio.get_running_loop().run_in_executor(self._compiling, function, *given)
 
-    async def _checked(self, grammar: str, caller: str) -> str:
+    async def _checked(self, grammar: str, caller: str) -> Fault:
         self._refuse_closed()
         job = self._checking.submit(caller, lambda: self._fault_of(grammar))
         return await asyncio.wrap_future(job)
@@ -106,7 +103,7 @@ class Grammars:
         if self._closed:
             raise EngineUnavailable("the engine is closed")
 
-    def _fault_of(self, grammar: str) -> str:
+    def _fault_of(self, grammar: str) -> Fault:
         self._refuse_closed()
         fault = self._faults.get(grammar)  # another request may have asked meanwhile
         if fault is None:
@@ -115,12 +112,13 @@ class Grammars:
                 self._faults.popitem(last=False)
         return fault
 
-    def _make(self, constraint: Constraint, grammar: str) -> Guide:
+    def _make(self, constraint: Constraint) -> Guide:
         assert self._tokens is not None  # `_compiled` has looked
+        grammar = grammar_of(constraint, self._added)
         matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
         guide = Guide(matcher, constraint.unless, self._vocab_size, self._masking)
         if fault := matcher.get_error():
-            raise _refused(fault)
+            raise refused(fault)
         return guide
 
 
@@ -140,26 +138,14 @@ def _tokens(tokenizer: ModelTokenizer, vocab_size: int) -> LLTokenizer | None:
         return None
 
 
-def _grammar(constraint: Constraint) -> str:
-    try:
-        return LLMatcher.grammar_from_json_schema(
-            constraint.schema,
-            # All of them: what is missing here, a schema could set for itself.
-            overrides={
-                "item_separator": ",",
-                "key_separator": ":",
-                "whitespace_flexible": True,
-                "whitespace_pattern": _SPACE,
-                "coerce_one_of": constraint.lenient,
-                "lenient": constraint.lenient,
-            },
-        )
-    except ValueError as error:
-        raise _refused(str(error)) from error
+def _added(tokenizer: ModelTokenizer) -> dict[str, int]:
+    """Return the texts that have a token of their own, whatever stands beside them."""
+    added = tokenizer.tokenizer.get_added_tokens_decoder()
+    return {token.content: id_ for id_, token in added.items()}
 
 
-def _tried(grammar: str) -> str:
-    """Compile a grammar in another process; returns its fault, or nothing.
+def _tried(grammar: str) -> Fault:
+    """Compile a grammar in another process; returns its fault.
 
     Raises:
         ConstraintRefused: it costs too much. Elsewhere or later it may not, so nobody remembers it.
@@ -170,15 +156,8 @@ def _tried(grammar: str) -> str:
             command, input=grammar.encode(), capture_output=True, timeout=CHECK_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise _refused("it is too complex to compile") from error
+        raise refused("it is too complex to compile") from error
     if done.returncode:
         log.warning("a schema was too complex", code=done.returncode, said=done.stderr[-500:])
-        raise _refused("it is too complex to compile")
-    return done.stdout.decode()
-
-
-def _refused(fault: str) -> ConstraintRefused:
-    told = _OPTIONS_OF_OTHERS.sub("", fault.removesuffix("<non-verbose/>")).strip()
-    if told.startswith(_NOTHING_FITS):
-        told = "no finite JSON text fits it"
-    return ConstraintRefused(f"the schema cannot be enforced: {told[:_MOST_FAULT_CHARS]}")
+        raise refused("it is too complex to compile")
+    return Fault(*json.loads(done.stdout))

@@ -45,6 +45,8 @@ class Tool(Struct):
     """Missing in tools of Anthropic's own, which are not served."""
     description: str | None = None
     type: str | None = None
+    strict: bool | None = None
+    """Of a call that is asked for, refuse what of the schema cannot be enforced."""
     defer_loading: bool | None = None
     """Leave it out of the prompt until a tool's result refers to it."""
 

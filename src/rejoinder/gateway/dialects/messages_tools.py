@@ -56,7 +56,10 @@ def _tool(tool: Tool, param: str) -> Json:
     function: Json = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
-    return {"type": "function", "function": function | {"parameters": tool.input_schema}}
+    function["parameters"] = tool.input_schema
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
 
 
 def _referenced(messages: Sequence[Json]) -> Iterator[str]:

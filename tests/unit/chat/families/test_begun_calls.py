@@ -40,6 +40,9 @@ RESTS = [
     ("gpt-oss", "", None, '.f<|constrain|>json<|message|>{"s": "a"}<|call|>'),
 ]
 
+PLAIN = [("qwen", CODER), ("glm", "")]
+"""Their values stand without quotes."""
+
 
 def continued(name: str, begun: list[int], rest: str, stop: tuple[str, ...] = ()) -> Read:
     """Read an answer that goes on after its beginning."""
@@ -76,6 +79,34 @@ def test_every_family_with_calls_can_begin_one():
 def test_thoughts_that_the_prompt_has_opened_are_closed_before_the_call(prompt, closed):
     text = tokenizer("qwen").decode(begun_call("qwen", "", "f", prompt), skip_special_tokens=False)
     assert text == f'{closed}<tool_call>\n{{"name": "f", "arguments":'
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "any"])
+@pytest.mark.parametrize(
+    ("name", "template"),
+    dict.fromkeys(
+        (name, template) for name, template, *_ in RESTS if (name, template) not in PLAIN
+    ),
+)
+def test_what_frames_the_arguments_goes_on_from_the_beginning_and_is_read_as_one_call(
+    name, template, named
+):
+    texts = replace(tokenizer(name), chat_template=template)
+    family = choose_family(name, texts, ChatTemplateRenderer(texts))
+    begun = family.begun_call([], "f" if named else None) or []
+    before, after = family.call_frame("f", named=named)
+    reader = family.reader([], TOOLS, (), begun)
+    found = summary(reader.feed(texts.encode(before + '{"s": "</a>"}' + after), last=True))
+    assert (found.content, found.reasoning) == ("", None)
+    assert found.calls == [("f", '{"s": "</a>"}')]
+
+
+@pytest.mark.parametrize(("name", "template"), [*PLAIN, ("generic", "")])
+def test_families_that_write_no_json_have_no_frame(name, template):
+    texts = replace(tokenizer(name), chat_template=template)
+    assert (
+        choose_family(name, texts, ChatTemplateRenderer(texts)).call_frame("f", named=True) is None
+    )
 
 
 def test_nothing_stops_in_what_the_model_did_not_write():

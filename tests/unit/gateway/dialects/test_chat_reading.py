@@ -149,10 +149,3 @@ def test_another_form_and_one_without_or_with_a_huge_schema_are_refused(read, as
     with pytest.raises(ApiError) as caught:
         read(response_format=asked)
     assert (caught.value.status, caught.value.param) == (400, param)
-
-
-def test_a_call_that_is_asked_for_has_no_other_form(read):
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    asked = {"tools": tools, "response_format": {"type": "json_object"}}
-    assert read(**asked, tool_choice="auto").request.enforced is not None
-    assert read(**asked, tool_choice="required").request.enforced is None

@@ -53,6 +53,8 @@ def test_fields_become_the_request(fields, name, value):
 def test_tools_take_the_form_that_chat_templates_know():
     function = {"name": "weather", "description": "Tells it.", "parameters": {"type": "object"}}
     assert read(tools=[TOOL]).request.tools == ({"type": "function", "function": function},)
+    (strict,) = read(tools=[{**TOOL, "strict": True}]).request.tools
+    assert strict["function"] == function | {"strict": True}
     for choice in ({"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "weather"}):
         assert len(read(tools=[TOOL], tool_choice=choice).request.tools) == 1
     assert read(tools=[TOOL], tool_choice={"type": "none"}).request.tools == ()

@@ -1,0 +1,146 @@
+"""What the engine is told to hold an answer to, by what the client asks for and the engine can."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from rejoinder.chat.families.registry import choose_family
+from rejoinder.engine.base import Constraint, EngineInfo, Form
+from rejoinder.errors import ConstraintRefused
+from rejoinder.gateway.answer_format import AnswerFormat
+from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.holding import Held, held_to
+from rejoinder.gateway.request import TurnRequest
+from rejoinder.gateway.tool_choice import WantedCall
+
+ANY = '{"type":"object"}'
+NONE = '{"type":"object","properties":{},"additionalProperties":false}'
+FORM = AnswerFormat("{}", lenient=False, param="response_format")
+
+
+@dataclass
+class Service:
+    """What is asked of the gateway's."""
+
+    family: Any
+    info: EngineInfo | None
+    found: EngineInfo | None = None
+    """What a probe finds."""
+
+    async def probe_engine(self) -> None:
+        self.info = self.found
+
+
+def engine(*capabilities: str) -> EngineInfo:
+    return EngineInfo("e", "h", 100, [0], list(capabilities), {}, {})
+
+
+ABLE = engine("logprobs", "json_schema")
+
+
+@pytest.fixture
+def ask(tiny_tokenizer):
+    """Return what holds a request's answers; the family writes calls as Qwen3 does."""
+
+    async def held(
+        *tools: Any,
+        name: str | None = None,
+        wanted: bool = True,
+        family: str = "qwen",
+        info: EngineInfo | None = ABLE,
+        found: EngineInfo | None = None,
+        template: str = "",
+        **asked: Any,
+    ) -> Held | None:
+        made = choose_family(family, replace(tiny_tokenizer, chat_template=template))
+        request = TurnRequest(
+            messages=(), tools=tools, wanted_call=WantedCall(name) if wanted else None, **asked
+        )
+        return await held_to(Service(made, info, found), request)  # type: ignore[arg-type]
+
+    return held
+
+
+def tool(name: str, **function: Any) -> Any:
+    return {"type": "function", "function": {"name": name, **function}}
+
+
+async def test_a_named_function_has_its_own_arguments_and_then_the_call_ends(ask):
+    schema = {"type": "object", "properties": {"b": {}, "a": {}}}
+    held = await ask(tool("other"), tool("f", parameters=schema), name="f")
+    text = json.dumps(schema, separators=(",", ":"))
+    form = Form(text, True, " ", "}\n</tool_call>", "the tool 'f'")
+    assert (held.constraint, held.param) == (Constraint([form]), "tools")
+
+
+async def test_where_the_model_chooses_each_tool_comes_with_its_name(ask):
+    held = await ask(tool("f", parameters={}), tool("g", strict=True))
+    assert held.constraint.forms == [
+        Form(ANY, True, ' "f", "arguments": ', "}\n</tool_call>", "the tool 'f'"),
+        Form(NONE, False, ' "g", "arguments": ', "}\n</tool_call>", "the tool 'g'"),
+    ]
+
+
+async def test_a_tool_whose_name_could_be_taken_for_a_marker_is_not_called(ask):
+    odd = tool('g"</tool_call>')
+    (form,) = (await ask(tool("f"), odd)).constraint.forms
+    assert form.subject == "the tool 'f'"
+    assert await ask(odd) is None
+
+
+@pytest.mark.parametrize("given", [{"type": "string"}, {"type": 5}, {"type": ["null"]}, [], True])
+async def test_arguments_that_are_no_object_are_refused(ask, given):
+    with pytest.raises(ApiError, match=r"parameters of 'f'.*'object'") as caught:
+        await ask(tool("f", parameters=given))
+    assert (caught.value.status, caught.value.param) == (400, "tools")
+
+
+@pytest.mark.parametrize("given", [{}, {"type": "object"}, {"type": ["object", "null"]}])
+async def test_arguments_are_an_object_also_where_the_schema_allows_more(ask, given):
+    assert (await ask(tool("f", parameters=given))).constraint.forms[0].schema == ANY
+
+
+async def test_schemas_that_are_too_large_are_refused_by_the_tools_name(ask):
+    large = {"type": "object", "description": "x" * 70_000}
+    with pytest.raises(ApiError, match=r"the tool 'f' has 70\d+ characters.*tool_choice") as caught:
+        await ask(tool("f", parameters=large))
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"info": engine()}, {"info": None}, {"family": "glm"}, {"template": "{# <function= #}"}],
+    ids=["engine", "no engine", "family", "form of the family"],
+)
+async def test_a_call_that_cannot_be_held_is_free(ask, more):
+    assert await ask(tool("f"), **more) is None
+
+
+async def test_an_engine_that_nobody_knows_yet_is_asked_what_it_can(ask):
+    assert await ask(tool("f"), info=None, found=ABLE) is not None
+
+
+async def test_a_form_is_held_where_no_call_is_asked_for(ask, tiny_tokenizer):
+    held = await ask(tool("f"), wanted=False, answer_format=FORM)
+    assert (held.constraint, held.param) == (Constraint([Form("{}")]), "response_format")
+    held = await ask(tool("f"), answer_format=FORM)
+    assert held.param == "tools"
+    assert await ask(tool("f"), wanted=False) is None
+
+
+async def test_a_form_that_the_engine_cannot_hold_is_refused_as_far_as_that_is_known(ask):
+    with pytest.raises(ApiError, match=r"response_format: .*engine\.kind"):
+        await ask(wanted=False, info=engine(), answer_format=FORM)
+    assert await ask(wanted=False, info=None, answer_format=FORM) is not None
+
+
+async def test_a_refusal_names_the_field_and_what_to_change(ask):
+    told = (await ask(tool("f"))).refusal(ConstraintRefused("the schema of the tool 'f' is bad"))
+    assert (told.status, told.code, told.param) == (400, "invalid_schema", "tools")
+    assert str(told).startswith("tools: the schema of the tool 'f' is bad; change its parameters")
+    told = (await ask(wanted=False, answer_format=FORM)).refusal(ConstraintRefused("bad"))
+    assert str(told) == "response_format: bad"
