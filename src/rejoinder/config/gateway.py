@@ -127,6 +127,9 @@ class GatewayConfig(Section):
     """A session without a request for so long is closed; a later match reopens it."""
     train_truncated_sampling: bool = False
     """Let turns sampled with top_p, top_k, min_p or penalties train. Off: served only."""
+    hold_calls: bool = True
+    """Hold a call that a client asks for (``tool_choice``) to its function's schema. Such turns are
+    served only; off: the model writes the call freely, and they train."""
     main_temperature: float | None = Field(None, ge=0.05, le=2.0)
     """Overrides the temperature of main turns (and drops truncation), so that they train."""
     side_openings: tuple[Annotated[str, Field(min_length=1, max_length=MAX_OPENING_CHARS)], ...] = (

@@ -48,12 +48,14 @@ async def held_to(service: Service, request: TurnRequest) -> Held | None:
     """Return what the engine has to hold the answers to; None where they are free.
 
     A call that is asked for takes the place of a form. An engine that cannot hold it is no fault
-    of the request: the call is then begun, and free.
+    of the request: the call is then begun, and free, as it is where the configuration says so.
 
     Raises:
         ApiError: 400, a form that the engine says it cannot hold, or a schema that is none.
     """
     if request.wanted_call is not None:
+        if not service.config.gateway.hold_calls:
+            return None
         if service.info is None:
             await service.probe_engine()
         able = service.info is not None and _CAPABILITY in service.info.capabilities

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rejoinder.chat.families.registry import choose_family
+from rejoinder.config import Config, GatewayConfig
 from rejoinder.engine.base import Constraint, EngineInfo, Form
 from rejoinder.errors import ConstraintRefused
 from rejoinder.gateway.answer_format import AnswerFormat
@@ -28,6 +29,7 @@ class Service:
 
     family: Any
     info: EngineInfo | None
+    config: Config
     found: EngineInfo | None = None
     """What a probe finds."""
 
@@ -54,13 +56,15 @@ def ask(tiny_tokenizer):
         info: EngineInfo | None = ABLE,
         found: EngineInfo | None = None,
         template: str = "",
+        holds: bool = True,
         **asked: Any,
     ) -> Held | None:
         made = choose_family(family, replace(tiny_tokenizer, chat_template=template))
         request = TurnRequest(
             messages=(), tools=tools, wanted_call=WantedCall(name) if wanted else None, **asked
         )
-        return await held_to(Service(made, info, found), request)  # type: ignore[arg-type]
+        config = Config(gateway=GatewayConfig(hold_calls=holds))
+        return await held_to(Service(made, info, config, found), request)  # type: ignore[arg-type]
 
     return held
 
@@ -113,8 +117,14 @@ async def test_schemas_that_are_too_large_are_refused_by_the_tools_name(ask):
 
 @pytest.mark.parametrize(
     "more",
-    [{"info": engine()}, {"info": None}, {"family": "glm"}, {"template": "{# <function= #}"}],
-    ids=["engine", "no engine", "family", "form of the family"],
+    [
+        {"info": engine()},
+        {"info": None},
+        {"family": "glm"},
+        {"template": "{# <function= #}"},
+        {"holds": False},
+    ],
+    ids=["engine", "no engine", "family", "form of the family", "configuration"],
 )
 async def test_a_call_that_cannot_be_held_is_free(ask, more):
     assert await ask(tool("f"), **more) is None
