@@ -206,6 +206,37 @@ async def test_every_api_tells_the_engine_the_schema_of_the_function(tools_gatew
         assert g.turns()[0]["fate"] == "sampling_not_trainable"
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_no_stop_string_cuts_a_call_that_is_held(tools_gateway, stream):
+    """It is whole, or it is none: clients run what is told as a call."""
+    async with tools_gateway() as g:
+        g.engine.say(' {"room": "cellar", "on": true}}\n</tool_call>')
+        body = {"tools": CHAT, "tool_choice": CHAT[1], "stop": ["cell", "\n", '"']}
+        async with AsyncOpenAI(base_url=f"{g.base_url}/v1", api_key="any") as client:
+            asked: Any = {"model": "default", "messages": ASKED, **body}
+            if stream:
+                async with client.chat.completions.stream(**asked) as events:
+                    made: Any = await events.get_final_completion()
+            else:
+                made = await client.chat.completions.create(**asked)
+        (found,) = made.choices
+        (call,) = found.message.tool_calls
+        assert json.loads(call.function.arguments) == {"room": "cellar", "on": True}
+        assert found.finish_reason == "tool_calls"
+        g.engine.say(' {"room": "cellar", "on": true}}\n</tool_call>')
+        async with AsyncAnthropic(base_url=g.base_url, api_key="any") as anthropic:
+            message = await anthropic.messages.create(
+                model="default",
+                messages=ASKED,
+                tools=MESSAGES,
+                tool_choice={"type": "tool", "name": "get_light"},
+                max_tokens=ROOM,
+                stop_sequences=["cell"],
+            )
+        (block,) = message.content
+        assert (block.input, message.stop_reason) == ({"room": "cellar", "on": True}, "tool_use")
+
+
 @pytest.mark.parametrize("api", APIS)
 async def test_an_engine_that_cannot_hold_a_call_writes_it_free(tools_gateway, api):
     async with tools_gateway() as g:

@@ -32,6 +32,14 @@ class Form:
     subject: str = ""
     """Whose schema it is, as a refusal has to call it; empty where there is one alone."""
 
+    @property
+    def loosens(self) -> bool:
+        """Whether any object will do where the schema cannot be enforced at all.
+
+        It is that of a tool, which whoever asks seldom wrote, and a call is better than none.
+        """
+        return self.lenient and bool(self.subject)
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:

@@ -17,6 +17,8 @@ GREEDY_BELOW = 1e-6
 """Temperatures below this mean: take the most likely token."""
 MOST_SCHEMA_CHARS = 65_536
 """Of a JSON schema as text: what is longer is data, and takes long to make a grammar of."""
+MOST_FORMS = 512
+"""That an answer may choose among."""
 MOST_SCHEMAS_CHARS = 262_144
 """Of all schemas of one answer, which many tools have."""
 _LARGEST_CHANGE = 1e4
@@ -88,6 +90,10 @@ def check_schemas(forms: Sequence[Form]) -> None:
                 f"the schema{whose} has {len(form.schema)} characters; at most {MOST_SCHEMA_CHARS} "
                 "can be enforced"
             )
+    if len(forms) > MOST_FORMS:
+        raise ConstraintRefused(
+            f"there are {len(forms)} schemas to choose among; at most {MOST_FORMS} can be enforced"
+        )
     together = sum(len(form.schema) for form in forms)
     if together > MOST_SCHEMAS_CHARS:
         raise ConstraintRefused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -13,6 +14,7 @@ from rejoinder.gateway.errors import ApiError
 from rejoinder.types import Json
 
 _ANY_OBJECT: Json = {"type": "object"}
+_DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]/schema|draft/20\d\d-\d\d/schema)#?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,25 @@ def unknown_format(kind: str, known: str, param: str) -> ApiError:
     return ApiError(400, "unsupported_parameter", text, param)
 
 
+def without_unknown_dialect(schema: Json) -> Json:
+    """Return a schema without a ``$schema`` that names no draft: it constrains nothing here.
+
+    One that names a draft stays, in the draft's own spelling.
+    """
+    dialect = schema.get("$schema")
+    if not isinstance(dialect, str):
+        return schema
+    known = _DRAFT.fullmatch(dialect)
+    rest = {key: value for key, value in schema.items() if key != "$schema"}
+    if known is None:
+        return rest
+    draft = known.group(1)
+    spelled = f"http://json-schema.org/{draft}#" if "/20" not in draft else dialect
+    return {"$schema": spelled, **rest}
+
+
 def _format(schema: Json, param: str, *, strict: bool) -> AnswerFormat:
-    text = msgspec.json.encode(schema).decode()
+    text = msgspec.json.encode(without_unknown_dialect(schema)).decode()
     try:
         check_schemas([Form(text)])
     except ConstraintRefused as error:

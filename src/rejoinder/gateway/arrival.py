@@ -113,7 +113,7 @@ async def _accept(
     identity = read_identity(headers, request, service.config.gateway)
     target = service.models.resolve(request.model)
     service.check_engine()
-    held = await held_to(service, request)
+    held = held_to(service, request)
     await service.check_version(target)
     scope = Scope(caller.tenant, caller.key, request.user)
     async with service.linker.in_order(scope, identity):

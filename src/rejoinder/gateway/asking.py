@@ -85,6 +85,8 @@ async def make_prompts(
         service.vocab_size,
         constrained=held is not None,
     )
+    if held is not None and held.is_call:
+        chosen = replace(chosen, stop=())
     choices = request.choices if room > 0 else 1  # where none can be sampled one row says so
     return [
         Prompt(

@@ -15,7 +15,7 @@ from rejoinder.chat.families.blocks import tool_name
 from rejoinder.engine.base import Constraint, Form
 from rejoinder.engine.limits import check_schemas
 from rejoinder.errors import ConstraintRefused
-from rejoinder.gateway.answer_format import AnswerFormat
+from rejoinder.gateway.answer_format import AnswerFormat, without_unknown_dialect
 from rejoinder.gateway.errors import ApiError
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.service import Service
@@ -37,6 +37,8 @@ class Held:
     """The field of the request."""
     remedy: str = ""
     """What to change where the engine refuses it; empty where the refusal says enough."""
+    is_call: bool = False
+    """Whether it is a call, which has no place for stop strings: it is whole, or it is none."""
 
     def refusal(self, error: ConstraintRefused) -> ApiError:
         """Return what the client is told."""
@@ -44,7 +46,7 @@ class Held:
         return ApiError(error.status, error.code, text, self.param)
 
 
-async def held_to(service: Service, request: TurnRequest) -> Held | None:
+def held_to(service: Service, request: TurnRequest) -> Held | None:
     """Return what the engine has to hold the answers to; None where they are free.
 
     A call that is asked for takes the place of a form. An engine that cannot hold it is no fault
@@ -56,9 +58,8 @@ async def held_to(service: Service, request: TurnRequest) -> Held | None:
     if request.wanted_call is not None:
         if not service.config.gateway.hold_calls:
             return None
-        if service.info is None:
-            await service.probe_engine()
-        able = service.info is not None and _CAPABILITY in service.info.capabilities
+        # One that has not been described yet refuses by itself what it cannot hold.
+        able = service.info is None or _CAPABILITY in service.info.capabilities
         return _call(service.family, request.tools, request.wanted_call) if able else None
     if request.answer_format is None:
         return None
@@ -79,15 +80,16 @@ def _check_engine(service: Service, asked: AnswerFormat) -> None:
 
 
 def _call(family: ChatFamily, tools: Sequence[Json], wanted: WantedCall) -> Held | None:
-    forms = [
-        form
-        for tool in tools
-        if wanted.name in (None, tool_name(tool)) and nameable(tool_name(tool))
-        if (form := _form(family, tool, wanted)) is not None
-    ]
+    chosen = [tool for tool in tools if wanted.name in (None, tool_name(tool))]
+    callable_ = [tool for tool in chosen if nameable(tool_name(tool))]
+    if not callable_:
+        text = f"{_TOOLS}: no name of theirs can be written into a call: use letters, digits and _"
+        raise ApiError(400, "invalid_value", text, _TOOLS)
+    found = [_form(family, tool, wanted) for tool in callable_]
+    forms = [form for form in found if form is not None]
     if not forms:
         return None
-    held = Held(Constraint(forms), _TOOLS, _REMEDY)
+    held = Held(Constraint(forms), _TOOLS, _REMEDY, is_call=True)
     try:
         check_schemas(forms)
     except ConstraintRefused as error:
@@ -113,6 +115,6 @@ def _arguments(schema: object, name: str) -> Json:
     if isinstance(schema, dict):
         kind = schema.get("type", "object")
         if kind == "object" or (isinstance(kind, list) and "object" in kind):
-            return {**schema, "type": "object"}
+            return {**without_unknown_dialect(schema), "type": "object"}
     text = f"{_TOOLS}: the parameters of {name!r} must be a JSON schema of the type 'object'"
     raise ApiError(400, "invalid_value", text, _TOOLS)

@@ -75,7 +75,9 @@ def _training_word(document: Json) -> tuple[str, str]:
 def _why_nothing(last: Json) -> tuple[str, str]:
     """Return the word for a step that left the weights as they were, and why it did."""
     reasons = last["untrained"]
-    reason = max(reasons, key=lambda one: reasons[one]) if reasons else "no_signal"
+    # What is not finite is a fault, whatever else the step held.
+    ordered = sorted(reasons, key=lambda one: (one.startswith("non_finite"), reasons[one]))
+    reason = ordered[-1] if ordered else "no_signal"
     if reason != Fate.ALL_ALIKE:
         return "stalled", f"{reasons.get(reason, 0)} of its samples by {reason}"
     if last["mean_score"] == 1:  # everybody was pleased

@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rejoinder.errors import ConfigError
 
 _NAME = "training.safetensors"
-_KINDS = ("optimizer", "master", "served", "average", "random")
+_KINDS = ("optimizer", "master", "served", "average", "random", "flags")
+AVERAGED = "averaged"
+"""The flag that the version holds an average, and not what trains."""
 
 Parts = dict[str, dict[str, Tensor]]
 """``optimizer``: its state; ``master``: the weights in training, and ``served``: their average,
 where the version's files do not hold them to the bit; ``average``: the teacher's; ``random``: the
-generators'."""
+generators'; ``flags``: their presence alone counts."""
 
 
 def write_checkpoint(directory: Path, parts: Parts, device: torch.device) -> None:
@@ -39,12 +42,14 @@ def read_checkpoint(directory: Path) -> Parts:
     file = directory / _NAME
     try:
         tensors = load_file(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(f"cannot read the checkpoint {file}: {error}") from error
     parts: Parts = {kind: {} for kind in _KINDS}
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
-        parts[kind][name] = value
+        parts.setdefault(kind, {})[name] = value
+    if "cpu" not in parts["random"]:
+        raise ConfigError(f"the checkpoint {file} is not whole: it has no state of random numbers")
     return parts
 
 

@@ -29,7 +29,8 @@ class Resumption:
     checkpoint: Path | None
     """None: the optimizer starts anew."""
     as_served: bool
-    """Whether somebody chose the version for how it answers: training goes on from just that."""
+    """Whether training goes on from just what the version serves: it is where the lineage began,
+    after a rollback the version that somebody chose for how it answers."""
     freed: int
     """Samples of orphaned steps that will train again."""
 

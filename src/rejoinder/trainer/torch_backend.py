@@ -23,6 +23,7 @@ from rejoinder.trainer.average import WeightAverage
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.batching import MicroBatch
 from rejoinder.trainer.checkpoint_file import (
+    AVERAGED,
     Parts,
     read_checkpoint,
     restore_random,
@@ -128,9 +129,10 @@ class TorchBackend:
             parts = read_checkpoint(checkpoint)
             if served is not None and parts["served"]:
                 served.load_state(parts["served"])
-            if parts["master"] and not (as_served and self._was_averaged(parts)):
+            is_averaged = AVERAGED in parts["flags"]
+            if parts["master"] and not (as_served and is_averaged):
                 model.load_master(parts["master"])
-            self._head_trains = as_served or not self._was_averaged(parts)
+            self._head_trains = as_served or not is_averaged
             optimizer.load_state(parts["optimizer"])
             if average is not None:
                 # A checkpoint that was written under another kind of teacher holds none.
@@ -217,8 +219,10 @@ class TorchBackend:
         parts: Parts = {"optimizer": optimizer.state()}
         if self._rounds_versions or self._served is not None:
             parts["master"] = model.master()
-        if self._rounds_versions and self._served is not None:
-            parts["served"] = self._served.state()
+        if self._served is not None:
+            parts["flags"] = {AVERAGED: torch.tensor(1)}
+            if self._rounds_versions:
+                parts["served"] = self._served.state()
         if self._teacher_average is not None:
             parts["average"] = self._teacher_average.state()
         write_checkpoint(directory, parts, self._device)
@@ -227,13 +231,6 @@ class TorchBackend:
     def _rounds_versions(self) -> bool:
         """Whether versions hold less than the weights in training do."""
         return self.kind is WeightsKind.FULL and self._dtype is not torch.float32
-
-    def _was_averaged(self, parts: Parts) -> bool:
-        """Whether a checkpoint's version holds other weights than trained, by more than rounding.
-
-        After a change of ``model.dtype`` it may say so of one that was only rounded.
-        """
-        return bool(parts["served"]) or (bool(parts["master"]) and not self._rounds_versions)
 
     def _loaded(self) -> tuple[TrainModel, Optimizer]:
         if self._model is None or self._optimizer is None:

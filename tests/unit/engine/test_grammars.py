@@ -117,6 +117,63 @@ async def test_what_cannot_be_enforced_is_refused_or_left_out(grammars):
     assert await grammars.guide(Constraint([Form(schema, lenient=True)]), 60.0)
 
 
+async def test_arguments_of_a_tool_that_cannot_be_enforced_are_any_object(grammars, tiny_tokenizer):
+    """Not where the client says strict, and not the forms beside it."""
+    never = json.dumps({"type": "object", "required": ["a"], "additionalProperties": False})
+    ahead = json.dumps({"type": "object", "properties": {"a": {"pattern": "(?!x)y"}}})
+    good = Form('{"enum": [1]}', lenient=True, subject="the tool 'g'")
+    for schema in (never, ahead, "[]"):
+        bad = Form(schema, lenient=True, before="-", subject="the tool 'f'")
+        assert await takes(grammars, [good, bad], tiny_tokenizer.encode('-{"b":2}'))
+        assert not await takes(grammars, [good, bad], tiny_tokenizer.encode("2"))
+        strict = replace(bad, lenient=False)
+        with pytest.raises(ConstraintRefused, match="the tool 'f'"):
+            await grammars.guide(Constraint([good, strict]), 60.0)
+
+
+async def test_what_is_known_is_not_compiled_again_and_each_answer_has_its_own(
+    grammars, tiny_tokenizer, monkeypatch
+):
+    made = []
+    plain = Grammars._matcher
+
+    def counted(self: Grammars, forms: list[Form]):
+        made.append(forms)
+        return plain(self, forms)
+
+    monkeypatch.setattr(Grammars, "_matcher", counted)
+    constraint = Constraint([Form('{"const": "ab"}')])
+    first = await grammars.guide(constraint, 60.0)
+    ids = tiny_tokenizer.encode('"ab"')
+    first.advance(ids[0])
+    second = await grammars.guide(constraint, 60.0)
+    assert allowed(second) == {ids[0]}
+    assert allowed(first) == {ids[1]}
+    assert len(made) == 1
+
+
+async def test_what_was_not_asked_for_the_longest_is_forgotten_first(grammars, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_KNOWN_CHARS", 1200)
+    tried: list[str] = []
+
+    def one_more(grammar: str) -> Fault:
+        tried.append(grammar)
+        return Fault("")
+
+    monkeypatch.setattr(module, "_tried", one_more)
+    for name in ("a", "b", "a", "c", "a", "b"):
+        schema = json.dumps({"const": name * 200})
+        await grammars.guide(Constraint([Form(schema)]), 60.0)
+    assert len(tried) == 4  # each once, and b again: c took its place
+
+
+async def test_a_fault_of_the_library_is_told_without_its_insides(grammars, monkeypatch):
+    monkeypatch.setattr(module, "_tried", lambda _: Fault("panic: at /home/x/lib.rs:7"))
+    with pytest.raises(ConstraintRefused, match="too complex to compile") as caught:
+        await grammars.guide(Constraint([Form("{}")]), 60.0)
+    assert "lib.rs" not in str(caught.value)
+
+
 async def test_a_refusal_does_not_advise_options_that_clients_do_not_have(grammars):
     schema = json.dumps({"oneOf": [{"type": "string"}, {"type": "string"}]})
     with pytest.raises(ConstraintRefused, match="oneOf") as caught:

@@ -30,11 +30,6 @@ class Service:
     family: Any
     info: EngineInfo | None
     config: Config
-    found: EngineInfo | None = None
-    """What a probe finds."""
-
-    async def probe_engine(self) -> None:
-        self.info = self.found
 
 
 def engine(*capabilities: str) -> EngineInfo:
@@ -54,7 +49,6 @@ def ask(tiny_tokenizer):
         wanted: bool = True,
         family: str = "qwen",
         info: EngineInfo | None = ABLE,
-        found: EngineInfo | None = None,
         template: str = "",
         holds: bool = True,
         **asked: Any,
@@ -64,7 +58,7 @@ def ask(tiny_tokenizer):
             messages=(), tools=tools, wanted_call=WantedCall(name) if wanted else None, **asked
         )
         config = Config(gateway=GatewayConfig(hold_calls=holds))
-        return await held_to(Service(made, info, config, found), request)  # type: ignore[arg-type]
+        return held_to(Service(made, info, config), request)  # type: ignore[arg-type]
 
     return held
 
@@ -93,7 +87,27 @@ async def test_a_tool_whose_name_could_be_taken_for_a_marker_is_not_called(ask):
     odd = tool('g"</tool_call>')
     (form,) = (await ask(tool("f"), odd)).constraint.forms
     assert form.subject == "the tool 'f'"
-    assert await ask(odd) is None
+    with pytest.raises(ApiError, match="no name of theirs") as caught:
+        await ask(odd)
+    assert (caught.value.status, caught.value.param) == (400, "tools")
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-07/schema#"),
+        ("https://json-schema.org/draft-07/schema", "http://json-schema.org/draft-07/schema#"),
+        (
+            "https://json-schema.org/draft/2020-12/schema",
+            "https://json-schema.org/draft/2020-12/schema",
+        ),
+        ("http://json-schema.org/schema#", None),
+        ("https://spec.openapis.org/oas/3.1/dialect/base", None),
+    ],
+)
+async def test_a_dialect_that_names_no_draft_is_left_out(ask, said, kept):
+    held = await ask(tool("f", parameters={"$schema": said, "type": "object"}))
+    assert json.loads(held.constraint.forms[0].schema).get("$schema") == kept
 
 
 @pytest.mark.parametrize("given", [{"type": "string"}, {"type": 5}, {"type": ["null"]}, [], True])
@@ -119,19 +133,19 @@ async def test_schemas_that_are_too_large_are_refused_by_the_tools_name(ask):
     "more",
     [
         {"info": engine()},
-        {"info": None},
         {"family": "glm"},
         {"template": "{# <function= #}"},
         {"holds": False},
     ],
-    ids=["engine", "no engine", "family", "form of the family", "configuration"],
+    ids=["engine", "family", "form of the family", "configuration"],
 )
 async def test_a_call_that_cannot_be_held_is_free(ask, more):
     assert await ask(tool("f"), **more) is None
 
 
-async def test_an_engine_that_nobody_knows_yet_is_asked_what_it_can(ask):
-    assert await ask(tool("f"), info=None, found=ABLE) is not None
+async def test_an_engine_that_nobody_knows_yet_is_told_and_refuses_by_itself(ask):
+    held = await ask(tool("f"), info=None)
+    assert held.is_call
 
 
 async def test_a_form_is_held_where_no_call_is_asked_for(ask, tiny_tokenizer):

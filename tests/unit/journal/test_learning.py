@@ -123,6 +123,11 @@ HINTLESS = {
             "stalled",
             "step 4 changed nothing: 14 of its samples by non_finite_loss; 3 of 16",
         ),
+        (
+            after(BROKEN, untrained={"all_alike": 9, "non_finite_loss": 7}),
+            "stalled",
+            "step 4 changed nothing: 7 of its samples by non_finite_loss",
+        ),
         (after(ALIKE, ago_s=7200.0), "collecting", "3 of 16"),
         (
             after(ALIKE, ago_s=7200.0) | {"judge": {"queued": 40, "oldest_s": 8e4}},

@@ -10,7 +10,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from rejoinder.config import Config, LoraConfig
 from rejoinder.errors import ConfigError
@@ -272,6 +272,42 @@ def test_after_an_average_was_switched_off_nothing_is_compared_until_a_step_is_t
     without.load(weights, checkpoint)
     assert take_step(without, step_of(turns), 2).metrics["logprob_difference_tokens"] == 0
     assert take_step(without, step_of(turns), 3).metrics["logprob_difference_tokens"] > 0
+
+
+@pytest.mark.parametrize(("before", "after"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_a_checkpoint_says_that_its_version_is_an_average_whatever_numbers_are_read_in(
+    make_config: Make, turns: list[dict[str, Any]], tmp_path: Path, before: str, after: str
+) -> None:
+    def config(dtype: str, average: float) -> Config:
+        made = make_config(learning_rate=1e-2, average=average)
+        return made.model_copy(update={"model": made.model.model_copy(update={"dtype": dtype})})
+
+    backend = start(config(before, 0.75))
+    take_step(backend, step_of(turns), 1)
+    weights, checkpoint = saved(backend, tmp_path)
+    chosen = TorchBackend(config(after, 0.75), "policy")
+    chosen.load(weights, checkpoint, as_served=True)
+    served = dict(load_plain(weights).named_parameters())
+    for name, weight in chosen._loaded()[0].master().items():
+        torch.testing.assert_close(weight, served[name].float(), atol=0, rtol=0)
+    without = TorchBackend(config(after, 0.0), "policy")
+    without.load(weights, checkpoint)
+    assert take_step(without, step_of(turns), 2).metrics["logprob_difference_tokens"] == 0
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(
+    make_config: Make, turns: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    backend = start(make_config())
+    take_step(backend, step_of(turns), 1)
+    weights, checkpoint = saved(backend, tmp_path)
+    (file,) = checkpoint.iterdir()
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(ConfigError, match="cannot read the checkpoint"):
+        TorchBackend(make_config(), "policy").load(weights, checkpoint)
+    save_file({"optimizer/x": torch.zeros(1)}, file)
+    with pytest.raises(ConfigError, match="is not whole"):
+        TorchBackend(make_config(), "policy").load(weights, checkpoint)
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])

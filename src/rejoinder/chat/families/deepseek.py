@@ -126,7 +126,7 @@ class _Section:
         if not brace:
             return Reading.MORE
         named = _PLAIN.fullmatch(self._head)
-        if named is not None and named.group(1) == _TYPE:
+        if named is not None and named.group(1) == _TYPE and self._prelude.strip():
             named = _FENCED.fullmatch(self._prelude)
         elif self._prelude.strip():
             named = None

@@ -12,6 +12,7 @@ import resource
 import sys
 from typing import NamedTuple
 
+import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 MOST_CPU_S = 3
@@ -37,6 +38,11 @@ class _Bytes:
         return list(text)
 
 
+class _Whole(msgspec.Struct):
+    grammars: list[msgspec.Raw]
+    """Not read: their numbers could change."""
+
+
 class Fault(NamedTuple):
     """What is wrong with a grammar."""
 
@@ -49,12 +55,13 @@ class Fault(NamedTuple):
 def fault_of(grammar: str) -> Fault:
     """Return what is wrong with a grammar of several schemas."""
     tokens = LLTokenizer(TokenizerWrapper(_Bytes()))
-    _, *schemas = json.loads(grammar)["grammars"]
+    _, *schemas = msgspec.json.decode(grammar, type=_Whole).grammars
     # Behind other text nothing would show that no text fits a schema.
     for at, schema in enumerate(schemas):
-        if fault := _fault(tokens, json.dumps({"grammars": [schema]})):
+        alone = msgspec.json.encode(_Whole([schema])).decode()
+        if fault := _fault(tokens, alone):
             return Fault(fault, at)
-    return Fault(_fault(tokens, grammar) if len(schemas) > 1 else "")
+    return Fault(_fault(tokens, grammar))
 
 
 def _fault(tokens: LLTokenizer, grammar: str) -> str:

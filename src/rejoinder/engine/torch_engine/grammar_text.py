@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import msgspec
 from llguidance import LLMatcher
@@ -20,6 +21,9 @@ _OPTIONS_OF_OTHERS = re.compile(r"Enable '\w{1,40}' option.*", re.DOTALL)
 """Advice of the library about its own options, which clients do not have. The text around it quotes
 the client's, so nothing in here may repeat without bound before what must come."""
 _MOST_FAULT_CHARS = 500
+PANIC = "panic:"
+"""How the library begins what it says of a fault of its own, with places of its code in it."""
+ANY_OBJECT = '{"type":"object"}'
 
 
 class _OfSchema(msgspec.Struct):
@@ -55,6 +59,8 @@ def grammar_of(constraint: Constraint, tokens: Mapping[str, int]) -> str:
 def refused(fault: str, form: Form | None = None) -> ConstraintRefused:
     """Return the refusal of a form's schema; without one, of all together."""
     told = _OPTIONS_OF_OTHERS.sub("", fault.removesuffix("<non-verbose/>")).strip()
+    if told.startswith(PANIC):
+        told = "it is too complex to compile"
     if told.startswith(_NOTHING_FITS):
         told = "no finite JSON text fits it"
     whose = f" of {form.subject}" if form is not None and form.subject else ""
@@ -77,6 +83,8 @@ def _schema(form: Form) -> msgspec.Raw:
             },
         )
     except ValueError as error:
+        if form.loosens and form.schema != ANY_OBJECT:
+            return _schema(replace(form, schema=ANY_OBJECT))
         raise refused(str(error), form) from error
     (made,) = msgspec.json.decode(text, type=_Written).grammars
     return made.json_schema

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import subprocess
 import sys
+import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import replace
 
+import msgspec
 import structlog
 from llguidance import LLMatcher, LLTokenizer
 
-from rejoinder.engine.base import Constraint
+from rejoinder.engine.base import Constraint, Form
 from rejoinder.engine.torch_engine import grammar_check
 from rejoinder.engine.torch_engine.fair_threads import FairThreads
 from rejoinder.engine.torch_engine.grammar_check import Fault
-from rejoinder.engine.torch_engine.grammar_text import grammar_of, refused
+from rejoinder.engine.torch_engine.grammar_text import ANY_OBJECT, PANIC, grammar_of, refused
 from rejoinder.engine.torch_engine.guide import Guide
 from rejoinder.errors import ConstraintRefused, EngineTimeout, EngineUnavailable
 from rejoinder.models.tokenizer import ModelTokenizer
 
 log = structlog.get_logger(__name__)
-_Made = TypeVar("_Made")
 
 CHECK_S = 30.0
 """Longest time for the check of a schema on a busy machine; it ends itself much earlier."""
 _THREADS = 2
-_KNOWN = 256
-"""Schemas whose check is remembered."""
+_MOST_KNOWN_CHARS = 2_000_000
+"""Of grammars that are remembered. Compiled, one of 250,000 characters took 8 MB."""
+_MOST_LOOSENED = 16
+"""Tools of one request whose arguments may be any object because their schema cannot be enforced:
+each takes another check."""
 
 
 class Grammars:
@@ -40,11 +45,10 @@ class Grammars:
         self._vocab_size = vocab_size
         self._tokens = _tokens(tokenizer, vocab_size)
         self._added = _added(tokenizer)
-        self._checking = FairThreads[Fault](_THREADS, "check")
-        self._compiling = ThreadPoolExecutor(_THREADS, "grammar")
+        self._compiling = FairThreads[LLMatcher | str](_THREADS, "grammar")
+        self._copying = ThreadPoolExecutor(_THREADS, "guide")
         self._masking = ThreadPoolExecutor(_THREADS, "mask")
-        self._faults: OrderedDict[str, Fault] = OrderedDict()
-        """By grammar."""
+        self._known = _Known()
         self._closed = False
 
     @property
@@ -57,69 +61,132 @@ class Grammars:
     ) -> Guide:
         """Return what holds one answer to a constraint, ready for its first token.
 
-        Callers take turns at having new schemas checked, which takes seconds where they are made to
-        cost much; a schema that is known waits for no check.
+        Callers take turns at having new constraints compiled, which takes seconds where they are
+        made to cost much; one that is known waits for nobody's.
 
         Raises:
-            ConstraintRefused: the schema is none, cannot be enforced, or costs too much.
+            ConstraintRefused: a schema is none, cannot be enforced, or costs too much.
             EngineTimeout: others' schemas took the time.
             EngineUnavailable: the engine is closed.
         """
+        self._refuse_closed()
+        if self._tokens is None:
+            raise ConstraintRefused(
+                "answers of a model with such a tokenizer cannot be constrained"
+            )
         try:
             async with asyncio.timeout(within_s):
-                # The check knows bytes alone; what a token costs instead is nothing.
-                checked = await self._compiled(grammar_of, constraint, {})
-                fault = self._faults.get(checked)
-                if fault is None:
-                    fault = await self._checked(checked, caller)
-                if fault.text:
-                    at = fault.schema
-                    raise refused(fault.text, None if at is None else constraint.forms[at])
-                return await self._compiled(self._make, constraint)
+                found = self._known.get(key := _key(constraint.forms))
+                if found is None:
+                    job = self._compiling.submit(caller, lambda: self._compile(key, constraint))
+                    found = await asyncio.wrap_future(job)
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._copying, self._guide, found, constraint.unless
+                )
         except TimeoutError as error:
             raise EngineTimeout(f"the schema was not compiled within {within_s} s") from error
 
     def close(self) -> None:
         """Refuse what still waits; the threads end by themselves."""
         self._closed = True
-        self._checking.close()
-        self._compiling.shutdown(wait=False)
+        self._compiling.close()
+        self._copying.shutdown(wait=False)
         self._masking.shutdown(wait=False)
-
-    def _compiled(self, function: Callable[..., _Made], *given: object) -> Awaitable[_Made]:
-        self._refuse_closed()
-        if self._tokens is None:
-            raise ConstraintRefused(
-                "answers of a model with such a tokenizer cannot be constrained"
-            )
-        return asyncio.get_running_loop().run_in_executor(self._compiling, function, *given)
-
-    async def _checked(self, grammar: str, caller: str) -> Fault:
-        self._refuse_closed()
-        job = self._checking.submit(caller, lambda: self._fault_of(grammar))
-        return await asyncio.wrap_future(job)
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise EngineUnavailable("the engine is closed")
 
-    def _fault_of(self, grammar: str) -> Fault:
-        self._refuse_closed()
-        fault = self._faults.get(grammar)  # another request may have asked meanwhile
-        if fault is None:
-            self._faults[grammar] = fault = _tried(grammar)
-            while len(self._faults) > _KNOWN:
-                self._faults.popitem(last=False)
-        return fault
+    def _guide(self, found: LLMatcher | str, unless: Sequence[int]) -> Guide:
+        if isinstance(found, str):
+            raise ConstraintRefused(found)
+        return Guide(found.deep_copy(), unless, self._vocab_size, self._masking)
 
-    def _make(self, constraint: Constraint) -> Guide:
-        assert self._tokens is not None  # `_compiled` has looked
-        grammar = grammar_of(constraint, self._added)
-        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
-        guide = Guide(matcher, constraint.unless, self._vocab_size, self._masking)
-        if fault := matcher.get_error():
-            raise refused(fault)
-        return guide
+    def _compile(self, key: bytes, constraint: Constraint) -> LLMatcher | str:
+        """Return what answers are given copies of, or why there is none; and remember it."""
+        self._refuse_closed()
+        found = self._known.get(key)  # another request may have asked meanwhile
+        if found is None:
+            try:
+                forms = _enforceable(constraint.forms)
+                found, size = self._matcher(forms)
+            except _Faulty as error:
+                found, size = str(error.refusal), len(str(error.refusal))
+            self._known.put(key, found, size)
+        return found
+
+    def _matcher(self, forms: list[Form]) -> tuple[LLMatcher, int]:
+        assert self._tokens is not None  # `guide` has looked
+        grammar = grammar_of(Constraint(forms), self._added)
+        made = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
+        if fault := made.get_error():
+            raise _Faulty(refused(fault))
+        return made, len(grammar)
+
+
+class _Known:
+    """What constraints have come to, those in use the longest. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[bytes, tuple[LLMatcher | str, int]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> LLMatcher | str | None:
+        """Return what a constraint has come to; None where it is not known."""
+        with self._lock:
+            if key not in self._found:
+                return None
+            self._found.move_to_end(key)
+            return self._found[key][0]
+
+    def put(self, key: bytes, found: LLMatcher | str, size: int) -> None:
+        """Remember it, and forget what nobody has asked for the longest time."""
+        with self._lock:
+            self._size += size - self._found.pop(key, (found, 0))[1]
+            self._found[key] = found, size
+            while len(self._found) > 1 and self._size > _MOST_KNOWN_CHARS:
+                self._size -= self._found.popitem(last=False)[1][1]
+
+
+class _Faulty(Exception):
+    """A constraint that will be refused whenever it is asked for."""
+
+    def __init__(self, refusal: ConstraintRefused) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+def _key(forms: Sequence[Form]) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(forms)).digest()
+
+
+def _enforceable(forms: Sequence[Form]) -> list[Form]:
+    """Return forms that can be enforced: arguments of a lenient tool may be any object instead.
+
+    Raises:
+        ConstraintRefused: they cost too much. Elsewhere or later they may not.
+        _Faulty: one cannot be enforced.
+    """
+    tried = list(forms)
+    for _ in range(_MOST_LOOSENED + 1):
+        try:
+            # The check knows bytes alone; what a token costs instead is nothing.
+            grammar = grammar_of(Constraint(tried), {})
+        except ConstraintRefused as error:
+            raise _Faulty(error) from error
+        fault = _tried(grammar)
+        if not fault.text:
+            return tried
+        at = fault.schema
+        form = None if at is None else tried[at]
+        if at is None or form is None or not form.loosens or form.schema == ANY_OBJECT:
+            break
+        log.warning("a tool's arguments are held to no schema", tool=form.subject, why=fault.text)
+        tried[at] = replace(form, schema=ANY_OBJECT)
+    if fault.text.startswith(PANIC):
+        log.warning("the grammar library failed", why=fault.text)
+    raise _Faulty(refused(fault.text, form))
 
 
 def _tokens(tokenizer: ModelTokenizer, vocab_size: int) -> LLTokenizer | None:

@@ -46,3 +46,16 @@ async def test_a_held_call_is_whole_and_read_as_one_call(name, template, named):
     found = summary(reader.feed([*ids, *texts.eos_ids], last=True))
     assert found.calls == [("f", '{"s": "a"}')]
     assert (found.content, found.reasoning) == ("", None)
+
+
+@pytest.mark.parametrize("tool", ["function", "functions.f", "to", "final", "a/b", "é1", "7"])
+@pytest.mark.parametrize(("name", "template"), FORMS)
+def test_whatever_a_function_is_called_its_call_is_read(name, template, tool):
+    texts = replace(tokenizer(name), chat_template=template)
+    family = choose_family(name, texts, ChatTemplateRenderer(texts))
+    frame = family.call_frame(tool, named=False)
+    ids = texts.encode(f'{frame.before}{{"s": "a"}}{frame.after}')
+    known = [{"type": "function", "function": {"name": tool}}]
+    reader = family.reader([], known, (), family.begun_call([], None) or ())
+    found = summary(reader.feed([*ids, *texts.eos_ids], last=True))
+    assert found.calls == [(tool, '{"s": "a"}')]
