@@ -167,7 +167,7 @@ class Sampling:
         if self.logit_bias:
             return "logit_bias"
         if self.constrained:
-            return "an answer held to a form"
+            return "an answer held to a form or to a function's arguments (gateway.hold_calls)"
         return None
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from rejoinder.cli.terminal import counted
 from rejoinder.journal.learning import is_alive
-from rejoinder.types import Json
+from rejoinder.types import Fate, Json
 
 UNTRAINABLE_SHARE = 0.5
 """From here on, the share of turns served only because of their sampling is worth a word."""
 ENOUGH_TURNS = 8
+ALL_TURNS = 3
+"""Enough where all are alike."""
 
 
 def next_steps(document: Json) -> list[str]:
     """Return what a person could do now; empty where the next step comes by itself."""
     word = document["learning"]["word"]
-    steps = [*_roles(document), *_turns(document)]
+    steps = [*_roles(document), *_alike(document), *_turns(document)]
     if word == "no traffic":
         steps.append("talk to it: `rejoinder chat`, or point an OpenAI client at the gateway")
     if word == "collecting" and not steps:
@@ -34,15 +36,27 @@ def _roles(document: Json) -> list[str]:
     return [f"the {name} does not run: see its log, or start `rejoinder {name}`" for name in away]
 
 
+def _alike(document: Json) -> list[str]:
+    """Say what teaches where everybody complains, and complaints count by how they differ."""
+    last, learning = document["training"]["last"], document["learning"]
+    reasons = {} if last is None else last.get("untrained", {})
+    if learning["word"] != "stalled" or set(reasons) != {Fate.ALL_ALIKE}:
+        return []
+    wish = "say in your replies what you want and let hints teach (docs/how-to/learn-from-hints.md)"
+    return [f'{wish}, or let complaints count by themselves: trainer.baseline = "none"']
+
+
 def _turns(document: Json) -> list[str]:
     main, fates = document["turns"]["main"], document["turns"]["fates"]
-    if main < ENOUGH_TURNS:
-        return []
     found = []
+    untrainable = fates.get("sampling_not_trainable", 0)
+    if main < (ALL_TURNS if untrainable == main else ENOUGH_TURNS):
+        return []
     if fates.get("sampling_not_trainable", 0) >= UNTRAINABLE_SHARE * main:
         found.append(
             "most turns are served only, because clients set temperature 0, top_p, top_k or "
-            "penalties (set gateway.main_temperature), or the form of answers (change the clients)"
+            "penalties (set gateway.main_temperature), or the form of answers and calls "
+            "(change the clients, or set gateway.hold_calls)"
         )
     if fates.get("no_next_state", 0) >= UNTRAINABLE_SHARE * main:
         # Where hints alone teach, a score without words teaches nothing.

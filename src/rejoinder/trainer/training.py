@@ -39,7 +39,7 @@ from rejoinder.trainer.step import (
     used_samples,
 )
 from rejoinder.trainer.trackers import Trackers
-from rejoinder.types import BASE_VERSION
+from rejoinder.types import BASE_VERSION, Fate
 
 log = structlog.get_logger(__name__)
 
@@ -273,7 +273,8 @@ class TrainingLoop:
     def _apply(self, run: Run, prepared: PreparedStep) -> StepFigures:
         """Take the optimizer step; where no sample has a signal there is none to take."""
         if not prepared.turns:
-            return StepFigures({}, "no_signal")
+            is_alike = set(prepared.without_signal.values()) == {Fate.ALL_ALIKE}
+            return StepFigures({}, Fate.ALL_ALIKE if is_alike else Fate.NO_SIGNAL)
         return self._backend.apply(run.lineage.next_step)
 
     def _head_is_live(self, run: Run) -> bool:
@@ -312,7 +313,8 @@ class TrainingLoop:
     def _alarms(self, step: int, figures: StepFigures, metrics: dict[str, float]) -> list[str]:
         """Say what is wrong with the last step; no errors, because training goes on."""
         alarms = []
-        if figures.skipped is not None:
+        everybody_pleased = figures.skipped == Fate.ALL_ALIKE and metrics.get("reward_mean") == 1.0
+        if figures.skipped is not None and not everybody_pleased:
             alarms.append(f"step {step} changed no weights: {figures.skipped}")
         difference = metrics.get("logprob_difference_mean", 0.0)
         if difference > self._difference_alarm:

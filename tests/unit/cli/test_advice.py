@@ -59,3 +59,20 @@ def test_where_hints_alone_teach_nobody_is_told_to_send_scores(document: Json) -
     document["judge"]["asked"] = False
     assert not any("POST /v1/feedback" in step for step in next_steps(document))
     assert any("continue conversations" in step for step in next_steps(document))
+
+
+def test_where_all_complain_and_complaints_are_compared_hints_are_advised(document: Json) -> None:
+    last = document["training"]["last"] | {"untrained": {"all_alike": 16}}
+    document["training"]["last"] = last
+    assert not any("learn-from-hints" in step for step in next_steps(document))
+    document["learning"]["word"] = "stalled"
+    assert "learn-from-hints" in next_steps(document)[0]
+    last["untrained"]["non_finite_loss"] = 2
+    assert not any("learn-from-hints" in step for step in next_steps(document))
+
+
+def test_a_few_turns_are_enough_where_none_of_them_can_train(document: Json) -> None:
+    document["turns"] |= {"main": 3, "fates": {"sampling_not_trainable": 3}}
+    assert "gateway.main_temperature" in next_steps(document)[0]
+    document["turns"]["fates"]["sampling_not_trainable"] = 2
+    assert not any("gateway.main_temperature" in step for step in next_steps(document))

@@ -174,6 +174,29 @@ async def test_a_fault_of_the_library_is_told_without_its_insides(grammars, monk
     assert "lib.rs" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": "a <|end|>"},
+        {"type": "object", "properties": {"<|end|>": {}}},
+        {"type": "string", "pattern": "^<|end|>"},
+    ],
+    ids=["value", "name", "pattern"],
+)
+async def test_no_schema_has_the_text_of_a_special_token_said(tiny_tokenizer, schema):
+    """It would be said as that token: the answer would end there."""
+    texts = Tokenizer.from_str(tiny_tokenizer.tokenizer.to_str())
+    texts.add_special_tokens([AddedToken("<|end|>", special=True)])
+    grammars = Grammars(replace(tiny_tokenizer, tokenizer=texts), VOCAB)
+    try:
+        with pytest.raises(ConstraintRefused, match="stands for a token of the model"):
+            await grammars.guide(Constraint([Form(json.dumps(schema))]), 60.0)
+        told = json.dumps({"type": "string", "description": "No <|end|> please."})
+        assert await grammars.guide(Constraint([Form(told)]), 60.0)
+    finally:
+        grammars.close()
+
+
 async def test_a_refusal_does_not_advise_options_that_clients_do_not_have(grammars):
     schema = json.dumps({"oneOf": [{"type": "string"}, {"type": "string"}]})
     with pytest.raises(ConstraintRefused, match="oneOf") as caught:

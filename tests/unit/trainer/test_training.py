@@ -402,6 +402,23 @@ def test_a_skipped_step_is_counted_and_its_samples_are_used_up(
     assert role["last_error"] is None, "training goes on"
 
 
+@pytest.mark.parametrize("verdict", [-1, 1])
+def test_a_step_of_verdicts_that_are_alike_says_so_and_is_an_alarm_only_where_all_complain(
+    make_trainer: Make, story: TrainStory, verdict: int
+) -> None:
+    for seed in range(4):
+        story.add_sample(verdict, seed=seed)
+    trainer = make_trainer()
+    trainer.algorithm = Binary("leave_one_out")
+    trainer.train(1)
+    assert trainer.backend.learned == []
+    assert story.counters()["skipped_steps"] == {"all_alike": 1}
+    (role,) = story.journal.status(POLICY, 4)["roles"]
+    assert (role["alarms"] or []) == (
+        ["step 1 changed no weights: all_alike"] if verdict < 0 else []
+    )
+
+
 def test_turns_of_several_versions_train_only_with_a_correction(
     make_trainer: Make, story: TrainStory
 ) -> None:

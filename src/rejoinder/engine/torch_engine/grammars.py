@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -33,6 +33,7 @@ CHECK_S = 30.0
 _THREADS = 2
 _MOST_KNOWN_CHARS = 2_000_000
 """Of grammars that are remembered. Compiled, one of 250,000 characters took 8 MB."""
+_DESCRIBING = frozenset({"description", "title", "examples", "default", "$comment"})
 _MOST_LOOSENED = 16
 """Tools of one request whose arguments may be any object because their schema cannot be enforced:
 each takes another check."""
@@ -45,6 +46,7 @@ class Grammars:
         self._vocab_size = vocab_size
         self._tokens = _tokens(tokenizer, vocab_size)
         self._added = _added(tokenizer)
+        self._special = [text for text, id_ in self._added.items() if id_ in tokenizer.special_ids]
         self._compiling = FairThreads[LLMatcher | str](_THREADS, "grammar")
         self._copying = ThreadPoolExecutor(_THREADS, "guide")
         self._masking = ThreadPoolExecutor(_THREADS, "mask")
@@ -108,7 +110,7 @@ class Grammars:
         found = self._known.get(key)  # another request may have asked meanwhile
         if found is None:
             try:
-                forms = _enforceable(constraint.forms)
+                forms = _enforceable(constraint.forms, self._special)
                 found, size = self._matcher(forms)
             except _Faulty as error:
                 found, size = str(error.refusal), len(str(error.refusal))
@@ -157,12 +159,48 @@ class _Faulty(Exception):
         self.refusal = refusal
 
 
+def _spelled_token(forms: Sequence[Form], special: Collection[str]) -> Fault | None:
+    """Return the fault of a schema that wants the text of such a token said.
+
+    The library would say it as that token, which ends the answer, or is no text to its reader.
+    """
+    for at, form in enumerate(forms):
+        if not any(text in form.schema for text in special):
+            continue
+        try:
+            said = "\n".join(_enforced_texts(msgspec.json.decode(form.schema)))
+        except RecursionError:
+            return Fault("it is too deep", at)
+        for text in special:
+            if text in said:
+                return Fault(f"{text!r} stands for a token of the model and cannot be said", at)
+    return None
+
+
+def _enforced_texts(schema: object) -> Iterator[str]:
+    """Yield all texts of a schema but those that only describe."""
+    left = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, dict):
+            left += one
+            left += [value for key, value in one.items() if key not in _DESCRIBING]
+
+
 def _key(forms: Sequence[Form]) -> bytes:
     return hashlib.sha256(msgspec.json.encode(forms)).digest()
 
 
-def _enforceable(forms: Sequence[Form]) -> list[Form]:
+def _enforceable(forms: Sequence[Form], special: Collection[str]) -> list[Form]:
     """Return forms that can be enforced: arguments of a lenient tool may be any object instead.
+
+    Args:
+        forms: as asked for.
+        special: texts of tokens that control the model.
 
     Raises:
         ConstraintRefused: they cost too much. Elsewhere or later they may not.
@@ -175,7 +213,7 @@ def _enforceable(forms: Sequence[Form]) -> list[Form]:
             grammar = grammar_of(Constraint(tried), {})
         except ConstraintRefused as error:
             raise _Faulty(error) from error
-        fault = _tried(grammar)
+        fault = _spelled_token(tried, special) or _tried(grammar)
         if not fault.text:
             return tried
         at = fault.schema
