@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -680,6 +681,19 @@ def test_stale_samples_are_dropped_with_a_reason(story: Story) -> None:
     new = story.sample(version=1)
     assert [sample.turn_id for sample in story.take(staleness=1)] == [new.turn_id]
     assert story.sample_fate(old) == Fate.STALE
+
+
+def test_steps_that_changed_no_weights_make_no_sample_older(story: Story) -> None:
+    kept = story.sample()
+    for reason in ("all_alike", None, "no_signal"):  # the second one trained
+        other = story.sample(version=story.lineage().head_version)
+        (sample,) = [one for one in story.take() if one.turn_id == other.turn_id]
+        step = story.step([sample])
+        used = [replace(one, untrained=reason) for one in step.samples]
+        story.journal.commit_step(LEASE, story.lease(), replace(step, samples=used))
+    assert story.lineage().head_version == 3
+    assert story.ready(staleness=0) == 0
+    assert [one.turn_id for one in story.take(staleness=1)] == [kept.turn_id]
 
 
 def test_a_step_makes_its_version_live_and_consumes_its_samples(story: Story) -> None:

@@ -140,7 +140,8 @@ class TrainerConfig(Section):
     lora: LoraConfig | None = None
     """Not set: full weights train."""
     max_staleness: int = Field(4, ge=0)
-    """Versions a sample may lag behind; older ones are dropped with the reason ``stale``."""
+    """Versions a sample may lag behind, those of steps that changed no weights not counted; older
+    ones are dropped with the reason ``stale``."""
     checkpoint_every: int = Field(4, ge=1)
     """Steps between checkpoints with optimizer and RNG; every step writes a version."""
     keep_checkpoints: int = Field(2, ge=1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal.base import Lineage
+from rejoinder.journal.columns import decode_json
 from rejoinder.journal.schema import consumption, lineages, policies, policy_versions, steps
 from rejoinder.types import BASE_VERSION, VersionState, new_id
 
@@ -131,25 +133,51 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
 
     Distance is counted along the tree of versions, because numbers jump over orphaned and rolled
     back versions. A version beside the chain counts the steps up to the common ancestor and down.
+    A step that left the weights as they were counts nothing.
     """
-    neighbours: dict[int, set[int]] = {}
     rows = connection.execute(
         sa.select(policy_versions.c.version, policy_versions.c.parent).where(
-            policy_versions.c.policy == lineage.policy
+            policy_versions.c.policy == lineage.policy, policy_versions.c.parent.is_not(None)
         )
-    )
+    ).all()
+    unchanged = _unchanged(connection, lineage.policy)
+    near, same = _Neighbours(set), _Neighbours(set)
     for version, parent in rows:
-        if parent is not None:
-            neighbours.setdefault(version, set()).add(parent)
-            neighbours.setdefault(parent, set()).add(version)
-    fresh = {lineage.head_version}
-    ring = fresh
+        kind = same if version in unchanged else near
+        kind[version].add(parent)
+        kind[parent].add(version)
+    fresh = ring = _alike({lineage.head_version}, same)
     for _ in range(max_staleness):
-        ring = {near for version in ring for near in neighbours.get(version, ())} - fresh
+        ring = _alike({one for version in ring for one in near[version]} - fresh, same)
         if not ring:
             break
-        fresh |= ring
+        fresh = fresh | ring
     return sorted(fresh)
+
+
+_Neighbours: TypeAlias = defaultdict[int, set[int]]
+
+
+def _alike(versions: set[int], same: _Neighbours) -> set[int]:
+    """Return versions and all that have the weights of one of them."""
+    found, left = set(versions), list(versions)
+    while left:
+        new = same[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def _unchanged(connection: Connection, policy: str) -> set[int]:
+    """Return the versions whose step left the weights as they were: no sample trained."""
+    rows = connection.execute(
+        sa.select(steps.c.version, steps.c.samples, steps.c.untrained).where(
+            steps.c.policy == policy, steps.c.untrained.is_not(None)
+        )
+    )
+    return {
+        version for version, count, reasons in rows if sum(decode_json(reasons).values()) == count
+    }
 
 
 def replayed_samples(connection: Connection, lineage_id: str, after_version: int) -> list[str]:
