@@ -57,11 +57,11 @@ Call = tuple[str, str, str]
 """Name, arguments, and why the answer ended."""
 
 
-async def chat(url: str, name: str | None, seed: int, *, stream: bool) -> Call:
+async def chat(url: str, name: str | None, seed: int, *, stream: bool, **more: Any) -> Call:
     choice: Any = "required" if name is None else {"type": "function", "function": {"name": name}}
     asked: Any = {
         "model": "default", "messages": ASKED, "tools": CHAT, "tool_choice": choice,
-        "max_tokens": ROOM, "temperature": 1.0, "seed": seed,
+        "max_tokens": ROOM, "temperature": 1.0, "seed": seed, **more,
     }  # fmt: skip
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
         if stream:
@@ -92,12 +92,12 @@ async def responses(url: str, name: str | None, seed: int, *, stream: bool) -> C
     return item.name, item.arguments, "tool_calls" if made.status == "completed" else made.status
 
 
-async def messages(url: str, name: str | None, seed: int, *, stream: bool) -> Call:
+async def messages(url: str, name: str | None, seed: int, *, stream: bool, **more: Any) -> Call:
     del seed  # the API has none, and its client no temperature: 1.0 is the default
     choice: Any = {"type": "any"} if name is None else {"type": "tool", "name": name}
     asked: Any = {
         "model": "default", "messages": ASKED, "tools": MESSAGES, "tool_choice": choice,
-        "max_tokens": ROOM,
+        "max_tokens": ROOM, **more,
     }  # fmt: skip
     async with AsyncAnthropic(base_url=url, api_key="any", max_retries=0) as client:
         if stream:
@@ -206,35 +206,18 @@ async def test_every_api_tells_the_engine_the_schema_of_the_function(tools_gatew
         assert g.turns()[0]["fate"] == "sampling_not_trainable"
 
 
+@pytest.mark.parametrize(
+    ("api", "stops"),
+    [(chat, {"stop": ["cell", "\n", '"']}), (messages, {"stop_sequences": ["cell", '"']})],
+    ids=["chat", "messages"],
+)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_no_stop_string_cuts_a_call_that_is_held(tools_gateway, stream):
+async def test_no_stop_string_cuts_a_call_that_is_held(tools_gateway, api, stops, stream):
     """It is whole, or it is none: clients run what is told as a call."""
     async with tools_gateway() as g:
         g.engine.say(' {"room": "cellar", "on": true}}\n</tool_call>')
-        body = {"tools": CHAT, "tool_choice": CHAT[1], "stop": ["cell", "\n", '"']}
-        async with AsyncOpenAI(base_url=f"{g.base_url}/v1", api_key="any") as client:
-            asked: Any = {"model": "default", "messages": ASKED, **body}
-            if stream:
-                async with client.chat.completions.stream(**asked) as events:
-                    made: Any = await events.get_final_completion()
-            else:
-                made = await client.chat.completions.create(**asked)
-        (found,) = made.choices
-        (call,) = found.message.tool_calls
-        assert json.loads(call.function.arguments) == {"room": "cellar", "on": True}
-        assert found.finish_reason == "tool_calls"
-        g.engine.say(' {"room": "cellar", "on": true}}\n</tool_call>')
-        async with AsyncAnthropic(base_url=g.base_url, api_key="any") as anthropic:
-            message = await anthropic.messages.create(
-                model="default",
-                messages=ASKED,
-                tools=MESSAGES,
-                tool_choice={"type": "tool", "name": "get_light"},
-                max_tokens=ROOM,
-                stop_sequences=["cell"],
-            )
-        (block,) = message.content
-        assert (block.input, message.stop_reason) == ({"room": "cellar", "on": True}, "tool_use")
+        _, arguments, why = await api(g.base_url, "get_light", 1, stream=stream, **stops)
+        assert (json.loads(arguments), why) == ({"room": "cellar", "on": True}, "tool_calls")
 
 
 @pytest.mark.parametrize("api", APIS)

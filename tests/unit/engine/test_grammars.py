@@ -125,6 +125,11 @@ async def test_arguments_of_a_tool_that_cannot_be_enforced_are_any_object(gramma
     for schema in (never, ahead, "[]"):
         bad = Form(schema, lenient=True, before="-", subject="the tool 'f'")
         assert await takes(grammars, [good, bad], tiny_tokenizer.encode('-{"b":2}'))
+        assert await takes(
+            grammars,
+            [bad, replace(bad, before="+", subject="the tool 'h'")],
+            tiny_tokenizer.encode('+{"b":2}'),
+        )
         assert not await takes(grammars, [good, bad], tiny_tokenizer.encode("2"))
         strict = replace(bad, lenient=False)
         with pytest.raises(ConstraintRefused, match="the tool 'f'"):
@@ -156,9 +161,9 @@ async def test_what_was_not_asked_for_the_longest_is_forgotten_first(grammars, m
     monkeypatch.setattr(module, "_MOST_KNOWN_CHARS", 1200)
     tried: list[str] = []
 
-    def one_more(grammar: str) -> Fault:
+    def one_more(grammar: str) -> list[Fault]:
         tried.append(grammar)
-        return Fault("")
+        return []
 
     monkeypatch.setattr(module, "_tried", one_more)
     for name in ("a", "b", "a", "c", "a", "b"):
@@ -168,7 +173,7 @@ async def test_what_was_not_asked_for_the_longest_is_forgotten_first(grammars, m
 
 
 async def test_a_fault_of_the_library_is_told_without_its_insides(grammars, monkeypatch):
-    monkeypatch.setattr(module, "_tried", lambda _: Fault("panic: at /home/x/lib.rs:7"))
+    monkeypatch.setattr(module, "_tried", lambda _: [Fault("panic: at /home/x/lib.rs:7")])
     with pytest.raises(ConstraintRefused, match="too complex to compile") as caught:
         await grammars.guide(Constraint([Form("{}")]), 60.0)
     assert "lib.rs" not in str(caught.value)
@@ -180,8 +185,9 @@ async def test_a_fault_of_the_library_is_told_without_its_insides(grammars, monk
         {"const": "a <|end|>"},
         {"type": "object", "properties": {"<|end|>": {}}},
         {"type": "string", "pattern": "^<|end|>"},
+        {"type": "object", "properties": {"title": {"const": "<|end|>"}}},
     ],
-    ids=["value", "name", "pattern"],
+    ids=["value", "name", "pattern", "a property like a keyword"],
 )
 async def test_no_schema_has_the_text_of_a_special_token_said(tiny_tokenizer, schema):
     """It would be said as that token: the answer would end there."""
@@ -359,11 +365,11 @@ async def test_a_closed_engine_is_unavailable_and_no_fault(tiny_tokenizer):
 async def test_a_schema_is_tried_once_and_one_that_took_too_long_each_time(grammars, monkeypatch):
     tried: list[str] = []
 
-    def one_more(grammar: str) -> Fault:
+    def one_more(grammar: str) -> list[Fault]:
         tried.append(grammar)
         if "slow" in grammar:
             raise ConstraintRefused("too complex")
-        return Fault("" if "good" in grammar else "bad")
+        return [] if "good" in grammar else [Fault("bad")]
 
     monkeypatch.setattr(module, "_tried", one_more)
     for name in ("good", "bad", "slow"):
@@ -378,9 +384,9 @@ async def test_a_schema_is_tried_once_and_one_that_took_too_long_each_time(gramm
 async def test_schemas_that_wait_for_others_do_not_wait_for_ever(grammars, monkeypatch):
     gate = threading.Event()
 
-    def slow(_: str) -> Fault:
+    def slow(_: str) -> list[Fault]:
         gate.wait()
-        return Fault("")
+        return []
 
     monkeypatch.setattr(module, "_tried", slow)
     asked = [grammars.guide(Constraint([Form(json.dumps({"const": n}))]), 0.2) for n in range(4)]
@@ -393,11 +399,11 @@ async def test_a_caller_with_many_dear_schemas_delays_its_own_only(grammars, mon
     gate = threading.Semaphore(0)
     tried: list[str] = []
 
-    def slow(grammar: str) -> Fault:
+    def slow(grammar: str) -> list[Fault]:
         if "dear" in grammar:
             gate.acquire()
         tried.append("dear" if "dear" in grammar else "cheap")
-        return Fault("")
+        return []
 
     def asked(name: str, caller: str) -> asyncio.Task[Guide]:
         constraint = Constraint([Form(json.dumps({"const": name}))])
@@ -422,10 +428,10 @@ async def test_a_schema_that_nobody_waits_for_any_more_is_not_checked(grammars, 
     gate = threading.Event()
     tried: list[str] = []
 
-    def slow(grammar: str) -> Fault:
+    def slow(grammar: str) -> list[Fault]:
         tried.append(grammar)
         gate.wait()
-        return Fault("")
+        return []
 
     monkeypatch.setattr(module, "_tried", slow)
     schemas = [Constraint([Form(json.dumps({"const": number}))]) for number in range(9)]

@@ -47,21 +47,21 @@ class Fault(NamedTuple):
     """What is wrong with a grammar."""
 
     text: str
-    """Empty where nothing is."""
     schema: int | None = None
     """Which of its schemas is at fault alone."""
 
 
-def fault_of(grammar: str) -> Fault:
-    """Return what is wrong with a grammar of several schemas."""
+def faults_of(grammar: str) -> list[Fault]:
+    """Return what is wrong with each schema of a grammar; where all are right, with the whole."""
     tokens = LLTokenizer(TokenizerWrapper(_Bytes()))
     _, *schemas = msgspec.json.decode(grammar, type=_Whole).grammars
     # Behind other text nothing would show that no text fits a schema.
-    for at, schema in enumerate(schemas):
-        alone = msgspec.json.encode(_Whole([schema])).decode()
-        if fault := _fault(tokens, alone):
-            return Fault(fault, at)
-    return Fault(_fault(tokens, grammar))
+    alone = [msgspec.json.encode(_Whole([schema])).decode() for schema in schemas]
+    texts = [_fault(tokens, one) for one in alone]
+    found = [Fault(text, at) for at, text in enumerate(texts) if text]
+    if not found and (text := _fault(tokens, grammar)):
+        found = [Fault(text)]
+    return found
 
 
 def _fault(tokens: LLTokenizer, grammar: str) -> str:
@@ -72,13 +72,13 @@ def _fault(tokens: LLTokenizer, grammar: str) -> str:
 
 
 def main() -> None:
-    """Read a grammar from standard input and write its fault, if it has one."""
+    """Read a grammar from standard input and write its faults, if it has any."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its end is no crash to look into
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S + 1))
     # Not every system knows this limit; where it does not, the time limit must do.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    json.dump(fault_of(sys.stdin.read()), sys.stdout)
+    json.dump(faults_of(sys.stdin.read()), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,6 @@ _THREADS = 2
 _MOST_KNOWN_CHARS = 2_000_000
 """Of grammars that are remembered. Compiled, one of 250,000 characters took 8 MB."""
 _DESCRIBING = frozenset({"description", "title", "examples", "default", "$comment"})
-_MOST_LOOSENED = 16
-"""Tools of one request whose arguments may be any object because their schema cannot be enforced:
-each takes another check."""
 
 
 class Grammars:
@@ -159,22 +156,19 @@ class _Faulty(Exception):
         self.refusal = refusal
 
 
-def _spelled_token(forms: Sequence[Form], special: Collection[str]) -> Fault | None:
-    """Return the fault of a schema that wants the text of such a token said.
+def _spelled_token(schema: str, special: Collection[str]) -> str | None:
+    """Return what is wrong with a schema that wants the text of such a token said.
 
     The library would say it as that token, which ends the answer, or is no text to its reader.
     """
-    for at, form in enumerate(forms):
-        if not any(text in form.schema for text in special):
-            continue
-        try:
-            said = "\n".join(_enforced_texts(msgspec.json.decode(form.schema)))
-        except RecursionError:
-            return Fault("it is too deep", at)
-        for text in special:
-            if text in said:
-                return Fault(f"{text!r} stands for a token of the model and cannot be said", at)
-    return None
+    if not any(text in schema for text in special):
+        return None
+    try:
+        said = "\n".join(_enforced_texts(msgspec.json.decode(schema)))
+    except RecursionError:
+        return "it is too deep"
+    spelled = next((text for text in special if text in said), None)
+    return spelled and f"{spelled!r} stands for a token of the model and cannot be said"
 
 
 def _enforced_texts(schema: object) -> Iterator[str]:
@@ -188,7 +182,9 @@ def _enforced_texts(schema: object) -> Iterator[str]:
             left += one
         elif isinstance(one, dict):
             left += one
-            left += [value for key, value in one.items() if key not in _DESCRIBING]
+            # What describes is no object; a property of that name has one.
+            told = {key for key, value in one.items() if not isinstance(value, dict)} & _DESCRIBING
+            left += [value for key, value in one.items() if key not in told]
 
 
 def _key(forms: Sequence[Form]) -> bytes:
@@ -207,24 +203,31 @@ def _enforceable(forms: Sequence[Form], special: Collection[str]) -> list[Form]:
         _Faulty: one cannot be enforced.
     """
     tried = list(forms)
-    for _ in range(_MOST_LOOSENED + 1):
-        try:
-            # The check knows bytes alone; what a token costs instead is nothing.
-            grammar = grammar_of(Constraint(tried), {})
-        except ConstraintRefused as error:
-            raise _Faulty(error) from error
-        fault = _spelled_token(tried, special) or _tried(grammar)
-        if not fault.text:
-            return tried
-        at = fault.schema
-        form = None if at is None else tried[at]
-        if at is None or form is None or not form.loosens or form.schema == ANY_OBJECT:
+    for _ in range(2):  # what is loosened is loosened at once: a check takes seconds at worst
+        faults = _faults(tried, special)
+        for text, at in faults:
+            form = None if at is None else tried[at]
+            if at is None or form is None or not form.loosens or form.schema == ANY_OBJECT:
+                if text.startswith(PANIC):
+                    log.warning("the grammar library failed", why=text)
+                raise _Faulty(refused(text, form))
+            log.warning("a tool's arguments are held to no schema", tool=form.subject, why=text)
+            tried[at] = replace(form, schema=ANY_OBJECT)
+        if not faults:
             break
-        log.warning("a tool's arguments are held to no schema", tool=form.subject, why=fault.text)
-        tried[at] = replace(form, schema=ANY_OBJECT)
-    if fault.text.startswith(PANIC):
-        log.warning("the grammar library failed", why=fault.text)
-    raise _Faulty(refused(fault.text, form))
+    return tried
+
+
+def _faults(forms: list[Form], special: Collection[str]) -> list[Fault]:
+    try:
+        # The check knows bytes alone; what a token costs instead is nothing.
+        grammar = grammar_of(Constraint(forms), {})
+    except ConstraintRefused as error:
+        raise _Faulty(error) from error
+    spelled = [(_spelled_token(form.schema, special), at) for at, form in enumerate(forms)]
+    found = [Fault(text, at) for text, at in spelled if text]
+    known = {at for _, at in found}
+    return found + [one for one in _tried(grammar) if one.schema not in known or one.schema is None]
 
 
 def _tokens(tokenizer: ModelTokenizer, vocab_size: int) -> LLTokenizer | None:
@@ -249,8 +252,8 @@ def _added(tokenizer: ModelTokenizer) -> dict[str, int]:
     return {token.content: id_ for id_, token in added.items()}
 
 
-def _tried(grammar: str) -> Fault:
-    """Compile a grammar in another process; returns its fault.
+def _tried(grammar: str) -> list[Fault]:
+    """Compile a grammar in another process; returns its faults.
 
     Raises:
         ConstraintRefused: it costs too much. Elsewhere or later it may not, so nobody remembers it.
@@ -265,4 +268,4 @@ def _tried(grammar: str) -> Fault:
     if done.returncode:
         log.warning("a schema was too complex", code=done.returncode, said=done.stderr[-500:])
         raise refused("it is too complex to compile")
-    return Fault(*json.loads(done.stdout))
+    return [Fault(*one) for one in json.loads(done.stdout)]
