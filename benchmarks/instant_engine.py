@@ -1,8 +1,9 @@
 """One instant engine in two languages: OpenAI's chat API, and the engine protocol of Rejoinder.
 
 ``python instant_engine.py PORT MODEL ANSWER`` serves until it is stopped. Every answer is the same,
-token by token, and all of it is written at once; its bytes are made beforehand, so that what a
-benchmark sees is what stands in front.
+and all of it is written at once: token by token, or, where nobody reads along, the first token and
+then the others together, as our engine's server does. Its bytes are made beforehand, so that what
+a benchmark sees is what stands in front.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import uvloop
 
 from rejoinder.engine import wire
 from rejoinder.engine.base import EngineInfo, TokenChunk
+from rejoinder.engine.gathering import joined
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.types import FinishReason
 
 HEAD_END = b"\r\n\r\n"
 STREAM_MARK = b'"stream":true'
+WHOLE_MARK = wire.encode({"whole": True})[1:]
 CONTEXT = 32_768
 
 
@@ -65,10 +69,9 @@ class Answers:
         ]
         whole = _response("application/json", _json(body))
         stream = b"".join(events) + b"data: [DONE]\n\n"
-        frames = b"".join(map(wire.chunk_frame, chunks))
+        self._generated = (_frames(chunks), _frames([chunks[0], *joined(chunks[1:])]))
         self._chat = (whole, _response("text/event-stream", stream, chunked=True))
         self._by_path = {
-            b"/generate": _response(wire.CONTENT_TYPE, frames, chunked=True),
             b"/info": _response(wire.CONTENT_TYPE, wire.encode(info)),
         }
 
@@ -76,7 +79,14 @@ class Answers:
         """Return the response to a request."""
         if path.endswith(b"/chat/completions"):
             return self._chat[STREAM_MARK in body.replace(b" ", b"")]
+        if path == b"/generate":
+            return self._generated[WHOLE_MARK in body]
         return self._by_path.get(path, _response("text/plain", b"ok"))
+
+
+def _frames(chunks: Iterable[TokenChunk]) -> bytes:
+    frames = b"".join(map(wire.chunk_frame, chunks))
+    return _response(wire.CONTENT_TYPE, frames, chunked=True)
 
 
 def _json(value: object) -> bytes:

@@ -104,6 +104,15 @@ async def test_an_answer_has_a_finite_logprob_for_each_id_and_one_end(engine: En
     assert found.finish_reason is not None
 
 
+async def test_an_answer_that_nobody_reads_along_has_the_same_tokens(engine: Engine):
+    asked = request(PROMPT, max_tokens=12, temperature=0.0)
+    found = await answer(engine, asked)
+    whole = await answer(engine, replace(asked, whole=True))
+    assert (whole.ids, whole.finish_reason) == (found.ids, found.finish_reason)
+    assert whole.logprobs == pytest.approx(found.logprobs, abs=1e-4)
+    assert whole.chunks <= found.chunks
+
+
 async def test_max_tokens_ends_an_answer_for_length(engine: Engine):
     found = await answer(engine, request(PROMPT, max_tokens=3, logit_bias={258: -100.0}))
     assert len(found.ids) == 3

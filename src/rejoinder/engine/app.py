@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from rejoinder.engine import wire
 from rejoinder.engine.base import Engine, GenerateRequest, ScoreRequest, TokenChunk
+from rejoinder.engine.gathering import gathered
 from rejoinder.errors import EngineError, EngineUnavailable, InvalidRequest
 
 _Body = TypeVar("_Body")
@@ -50,7 +51,8 @@ def engine_app(holder: EngineHolder, lifespan: Any = None) -> Starlette:
 
     async def generate(request: Request) -> Response:
         body = await _read(request, GenerateRequest)
-        return _ChunkResponse(holder.get().generate(body))
+        chunks = holder.get().generate(body)
+        return _ChunkResponse(gathered(chunks) if body.whole else chunks)
 
     async def score(request: Request) -> Response:
         return _answer(await holder.get().score(await _read(request, ScoreRequest)))

@@ -73,6 +73,8 @@ class GenerateRequest:
     constraint: Constraint | None = None
     """What the answer has to be; ``ConstraintRefused`` where that is impossible. Tokens are drawn
     from those that may follow, and an answer that ``max_tokens`` cuts is not whole."""
+    whole: bool = False
+    """Nobody reads along: tokens behind the first may come many at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,8 @@ class TokenChunk(msgspec.Struct, frozen=True, gc=False):
     The ids of all chunks, joined, are exactly what the model sampled: a sampled end token is in
     them, nothing else is. Text of a matched stop string is sampled text and stays in the ids.
 
-    There is one per token, so it is read faster than a dataclass is, and no garbage collector need
-    look at it.
+    There may be one per token, so it is read faster than a dataclass is, and no garbage collector
+    need look at it.
     """
 
     ids: list[int]

@@ -63,6 +63,12 @@ class Job:
     """The end of the answers has been handed to the journal."""
 
     @property
+    def by_token(self) -> bool:
+        """Whether each token is looked at on its own: a stop string ends an answer at one."""
+        stops = any(sampling.stop for prompt in self.prompts for sampling in prompt.samplings)
+        return stops or self.reading.by_token
+
+    @property
     def tokens(self) -> int:
         """Tokens of the prompts, and those sampled so far."""
         given = sum(len(prompt.ids) for prompt in self.prompts)

@@ -9,15 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
-
-import msgspec
 
 from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
+from rejoinder.engine.gathering import joined
 from rejoinder.journal.base import AbortedTurn, FinishedTurn, KeptResponse
 from rejoinder.types import Fate, FinishReason, Message, VersionRun
 
@@ -33,7 +30,7 @@ class Piece:
     """[len(ids)] where the client asked for them, else empty."""
 
 
-def joined(burst: Iterable[tuple[int, TokenChunk]]) -> Iterator[tuple[int, TokenChunk]]:
+def by_choice(burst: Iterable[tuple[int, TokenChunk]]) -> Iterator[tuple[int, TokenChunk]]:
     """Join the chunks of each choice, as far as one version sampled them.
 
     Where nobody watches an answer grow, its tokens need not be looked at one by one.
@@ -42,20 +39,8 @@ def joined(burst: Iterable[tuple[int, TokenChunk]]) -> Iterator[tuple[int, Token
     for choice, chunk in burst:
         chunks.setdefault(choice, []).append(chunk)
     for choice, found in chunks.items():
-        for _, run in groupby(found, attrgetter("version")):
-            yield choice, _join(list(run))
-
-
-def _join(chunks: Sequence[TokenChunk]) -> TokenChunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    return msgspec.structs.replace(
-        chunks[-1],
-        ids=[id_ for chunk in chunks for id_ in chunk.ids],
-        logprobs=[value for chunk in chunks for value in chunk.logprobs],
-        client=[one for chunk in chunks for one in chunk.client or ()],
-        cached_tokens=chunks[0].cached_tokens,
-    )
+        for one in joined(found):
+            yield choice, one
 
 
 class AnswerCapture:

@@ -18,7 +18,7 @@ from rejoinder.engine.base import GenerateRequest, TokenChunk
 from rejoinder.errors import ConstraintRefused, ContextLengthExceeded, EngineError
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.capture import Piece, joined
+from rejoinder.gateway.capture import Piece, by_choice
 from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError, fate_of, from_engine, is_failure
@@ -170,6 +170,7 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
             deadline_s=limit_s,
             caller=f"{job.caller.tenant}/{job.caller.key}",
             constraint=constraint,
+            whole=not (job.request.stream or job.by_token),
         )
         for prompt in job.prompts
         for answer, sampling in zip(prompt.answers, prompt.samplings, strict=True)
@@ -208,12 +209,9 @@ class _Reply:
         """Send one JSON body at the end."""
         job = self._job
         version = 0
-        # A stop string ends an answer at the token that completes it, so each is looked at.
-        stops = any(sampling.stop for prompt in job.prompts for sampling in prompt.samplings)
-        by_token = stops or job.reading.by_token
         while burst := await self._generation.burst():
             version = burst[0][1].version
-            for choice, chunk in burst if by_token else joined(burst):
+            for choice, chunk in burst if self._job.by_token else by_choice(burst):
                 piece = self._take(choice, chunk)
                 if job.reading.follows:
                     job.writer.piece(choice, piece)

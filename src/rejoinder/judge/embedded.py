@@ -68,6 +68,7 @@ class EngineCompleter:
             version=BASE_VERSION,
             deadline_s=self._config.timeout_s,
             priority=JUDGE_PRIORITY,
+            whole=True,
         )
         ids: list[int] = []
         reason: FinishReason | None = None

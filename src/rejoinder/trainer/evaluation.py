@@ -206,6 +206,7 @@ class Evaluator:
             version=version.version,
             deadline_s=_DEADLINE_S,
             priority=_PRIORITY,
+            whole=True,
         )
         ids: list[int] = []
         async for chunk in engine.generate(request):

@@ -8,7 +8,7 @@ from rejoinder.chat.families.events import ContentDelta
 from rejoinder.chat.families.registry import choose_family
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
-from rejoinder.gateway.capture import AnswerCapture, joined
+from rejoinder.gateway.capture import AnswerCapture, by_choice
 from rejoinder.types import Fate, FinishReason, Message, VersionRun
 
 HISTORY = History((Message("user", "?"),))
@@ -103,7 +103,7 @@ def test_chunks_that_are_joined_leave_the_record_that_they_leave_one_by_one(answ
     captures = one_by_one, together = answer(), answer()
     for one in chunks:
         one_by_one.feed(one)
-    made = list(joined((0, one) for one in chunks))
+    made = list(by_choice((0, one) for one in chunks))
     for _, one in made:
         together.feed(one)
     assert [len(one.ids) for _, one in made] == [2, 1, 3]
@@ -116,6 +116,6 @@ def test_chunks_that_are_joined_leave_the_record_that_they_leave_one_by_one(answ
 
 def test_chunks_of_several_answers_are_joined_each_with_its_own(chunk):
     a, b = chunk("a"), chunk("b")
-    made = dict(joined([(0, a), (1, b), (0, b), (1, a)]))
+    made = dict(by_choice([(0, a), (1, b), (0, b), (1, a)]))
     assert made[0].ids == [*a.ids, *b.ids]
     assert made[1].ids == [*b.ids, *a.ids]
