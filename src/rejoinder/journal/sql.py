@@ -178,11 +178,11 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
 
     def supersede(self, turn_id: str, by: str) -> Future[None]:
         """See ``TurnJournal``."""
-        return self._writer.submit(lambda c: turns.supersede(c, turn_id, by))
+        return self._writer.submit(lambda c: turns.supersede(c, turn_id, by), hurries=False)
 
     def mark_ambiguous(self, turn_ids: Sequence[str]) -> Future[None]:
         """See ``TurnJournal``."""
-        return self._writer.submit(lambda c: turns.mark_ambiguous(c, turn_ids))
+        return self._writer.submit(lambda c: turns.mark_ambiguous(c, turn_ids), hurries=False)
 
     def add_next_state(self, state: NextState) -> Future[None]:
         """See ``TurnJournal``."""

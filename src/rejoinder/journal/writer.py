@@ -86,6 +86,10 @@ class Writer:
         self._wake = threading.Condition()
         self._hurrying = 0
         """Queued writes that somebody waits for."""
+        self._since = 0.0
+        """When the oldest queued write came."""
+        self._asleep = False
+        """The thread has to be woken for any write, and not only for one that hurries."""
         self._closing = False
         self._size = 64
         self._connection = database.connect()
@@ -108,10 +112,13 @@ class Writer:
         self._put(_Write(item, None, future, None, hurries=hurries))
         return future
 
-    def submit(self, call: Callable[[Connection], T]) -> Future[T]:
-        """Queue a function of the write connection; it runs once or more, in a savepoint."""
+    def submit(self, call: Callable[[Connection], T], *, hurries: bool = True) -> Future[T]:
+        """Queue a function of the write connection; it runs once or more, in a savepoint.
+
+        ``hurries``: as in ``add_durable``.
+        """
         future: Future[T] = Future()
-        self._put(_Write(None, call, future, None))
+        self._put(_Write(None, call, future, None, hurries=hurries))
         return future
 
     def call(self, call: Callable[[Connection], T]) -> T:
@@ -147,9 +154,12 @@ class Writer:
                     f"{len(self._queue)} writes wait for the journal's disk: retry later, or put "
                     "journal.url on a faster disk"
                 )
+            if not self._queue:
+                self._since = time.monotonic()
             self._queue.append(write)
             self._hurrying += write.hurries
-            if len(self._queue) == 1 or (write.hurries and self._hurrying == 1):
+            if self._asleep or (write.hurries and self._hurrying == 1):
+                self._asleep = False
                 self._wake.notify()
 
     # --- the thread ---------------------------------------------------------------------------
@@ -179,8 +189,11 @@ class Writer:
     def _take(self) -> list[_Write] | None:
         """Wait for writes. [] after a quiet second, None when closed and empty."""
         with self._wake:
+            self._linger()
             if not self._queue and not self._closing:
+                self._asleep = True
                 self._wake.wait(timeout=1.0)
+                self._asleep = False
             if not self._queue:
                 return None if self._closing else []
             self._linger()
@@ -190,10 +203,14 @@ class Writer:
             return taken
 
     def _linger(self) -> None:
-        """Wait a moment for company while nobody waits for what is queued."""
-        until = time.monotonic() + LINGER_S
+        """Wait a moment for company while nobody waits for what is queued.
+
+        Also for the first of it: while turns follow each other, their opening then wakes no
+        thread, which would take the interpreter from whoever goes on with the request.
+        """
+        begun = time.monotonic()
         while not (self._hurrying or self._closing or len(self._queue) >= self._size):
-            left = until - time.monotonic()
+            left = (self._since if self._queue else begun) + LINGER_S - time.monotonic()
             if left <= 0:
                 return
             self._wake.wait(left)

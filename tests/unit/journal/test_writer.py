@@ -176,6 +176,20 @@ def test_an_answer_that_comes_at_once_shares_the_commit_of_its_request(
     assert len(commits) == 3
 
 
+def test_what_nobody_waits_for_shares_the_commit_of_what_somebody_does(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = [story.answer(), story.answer()]
+    monkeypatch.setattr(writer, "LINGER_S", 30.0)
+    commits = commits_of(story)
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.journal.mark_ambiguous([one.turn_id for one in earlier])
+    story.journal.supersede(earlier[0].turn_id, turn.turn_id)
+    story.journal.finish_turn(finishing(turn)).result(10)
+    assert len(commits) == 1
+
+
 def test_what_nobody_waits_for_is_written_soon_all_the_same(story: Story) -> None:
     turn = opening()
     story.journal.open_turn(turn)
