@@ -18,6 +18,7 @@ from typing import Protocol
 
 import structlog
 
+from rejoinder.gateway.landing import Landings
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.journal.base import (
     AbortedTurn,
@@ -48,6 +49,7 @@ class Recorder:
     def __init__(self, journal: GatewayJournal, metrics: GatewayMetrics) -> None:
         self._journal = journal
         self._metrics = metrics
+        self._landings = Landings()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._counting = threading.Lock()
         self.problem: str | None = None
@@ -87,21 +89,20 @@ class Recorder:
 
     def finish(self, turns: Sequence[FinishedTurn]) -> Awaitable[bool]:
         """Queue answers at once; awaited, it says whether they are certainly durable."""
-        futures = [self._try("finish", partial(self._journal.finish_turn, turn)) for turn in turns]
-        return self._confirmed(futures)
+        queued = [self._try("finish", partial(self._journal.finish_turn, turn)) for turn in turns]
+        landings = [one if one is None else self._landings.of(one, CONFIRM_S) for one in queued]
+        return self._confirmed(landings)
 
-    async def _confirmed(self, futures: Sequence[Future[None] | None]) -> bool:
-        until = asyncio.get_running_loop().time() + CONFIRM_S
-        confirmed = [await self._confirm(future, until) for future in futures]
+    async def _confirmed(self, landings: Sequence[asyncio.Future[None] | None]) -> bool:
+        confirmed = [await self._confirm(landing) for landing in landings]
         self._metrics.unrecorded.inc(confirmed.count(False))
         return all(confirmed)
 
-    async def _confirm(self, future: Future[None] | None, until: float) -> bool:
-        if future is None:
+    async def _confirm(self, written: asyncio.Future[None] | None) -> bool:
+        if written is None:
             return False
         try:
-            async with asyncio.timeout_at(until):
-                await asyncio.wrap_future(future)
+            await written
         except Exception as error:  # noqa: BLE001 - any journal's failure; the answer still goes out
             self._failed("finish", error)
             return False

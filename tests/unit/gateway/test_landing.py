@@ -1,0 +1,73 @@
+"""Futures of the journal's thread as futures of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from rejoinder.errors import JournalError
+from rejoinder.gateway.landing import Landings
+
+
+async def test_what_a_thread_has_written_lands_with_its_failures():
+    landings = Landings()
+    futures: list[Future[None]] = [Future() for _ in range(3)]
+    landing = [landings.of(future, 10) for future in futures]
+
+    def write() -> None:
+        futures[1].set_exception(JournalError("full"))
+        for at in (0, 2):
+            futures[at].set_result(None)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    found = await asyncio.gather(*landing, return_exceptions=True)
+    thread.join()
+    assert found[0] is None
+    assert found[2] is None
+    assert isinstance(found[1], JournalError)
+
+
+async def test_many_that_land_while_the_loop_is_busy_wake_it_once(monkeypatch):
+    loop = asyncio.get_running_loop()
+    calls = []
+    call = loop.call_soon_threadsafe
+    monkeypatch.setattr(
+        loop, "call_soon_threadsafe", lambda *a, **k: (calls.append(a), call(*a, **k))[1]
+    )
+    landings = Landings()
+    futures: list[Future[None]] = [Future() for _ in range(20)]
+    landing = [landings.of(future, 10) for future in futures]
+    for future in futures:
+        future.set_result(None)
+    await asyncio.gather(*landing)
+    assert len(calls) == 1
+
+
+async def test_one_that_is_done_already_lands():
+    future: Future[None] = Future()
+    future.set_result(None)
+    assert await Landings().of(future, 10) is None
+
+
+async def test_one_that_does_not_come_in_time_fails_and_may_still_come():
+    landings = Landings()
+    future: Future[None] = Future()
+    with pytest.raises(TimeoutError):
+        await landings.of(future, 0.01)
+    future.set_result(None)
+    await asyncio.sleep(0)
+    assert future.done()
+
+
+async def test_cancelling_lets_the_write_go_on():
+    landings = Landings()
+    future: Future[None] = Future()
+    landing = landings.of(future, 10)
+    landing.cancel()
+    assert future.set_running_or_notify_cancel()
+    future.set_result(None)
+    await asyncio.sleep(0)
