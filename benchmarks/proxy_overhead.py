@@ -107,7 +107,7 @@ class Seen:
 async def talk(port: int, clients: int, seconds: float, *, stream: bool) -> Seen:
     """Let clients hold conversations without a pause."""
     seen = Seen()
-    rng = random.Random(clients)
+    rng = random.Random()  # no two phases hold the same conversation: replies would fit several
     bases = [history(rng, HISTORY_WORDS) for _ in range(clients)]
     end = time.perf_counter() + seconds
 
