@@ -41,15 +41,14 @@ def _extend(chain: bytes, message: Message) -> bytes:
         if not words:
             return chain
         name = message.name or ""  # tells speakers apart; clients drop it from other roles
-    digest = blake2b(chain, digest_size=16)
     parts = [message.role, name, words]
     for call in message.tool_calls:
         parts += [call.name, _canonical_arguments(call.arguments)]
+    hashed = [chain]
     for part in parts:
         data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.digest()
+        hashed += (len(data).to_bytes(8, "little"), data)
+    return blake2b(b"".join(hashed), digest_size=16).digest()
 
 
 @dataclass(frozen=True)

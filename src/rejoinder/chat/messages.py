@@ -50,12 +50,11 @@ def normalise(messages: Sequence[object]) -> tuple[Message, ...]:
 def _message(raw: object, param: str) -> Message:
     if not isinstance(raw, dict):
         raise BadMessages("each message must be an object", param)
-    role = _ROLES.get(raw.get("role") or "") if isinstance(raw.get("role"), str | None) else None
+    said = raw.get("role")
+    role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
         known = ", ".join(_ROLES)
-        raise BadMessages(
-            f"unknown role {raw.get('role')!r}; the roles are {known}", f"{param}.role"
-        )
+        raise BadMessages(f"unknown role {said!r}; the roles are {known}", f"{param}.role")
     content = raw.get("content")
     return Message(
         role=role,

@@ -176,6 +176,8 @@ class HttpEngine:
 
 async def _read_to_end(connection: Connection) -> None:
     """Read what follows the last chunk. Nothing in it can undo an answer that is whole."""
+    if connection.reusable:
+        return  # it came with the chunk
     with contextlib.suppress(OSError):
         async with asyncio.timeout(_END_S):
             await connection.rest()

@@ -137,8 +137,8 @@ def _continued(
     ids = rendered_ids
     if history.answers:
         prompt = service.splicer.splice(link.continues, rendered_ids, service.context_length)
-        told = {**link.explanation, "prompt": explained(prompt, link.continues)}
-        ids, link = prompt.ids, replace(link, explanation=told)
+        link.explanation["prompt"] = explained(prompt, link.continues)  # it is this request's own
+        ids = prompt.ids
     return _Asked(history, link, ids, rendered_ids, asked_ids, begun)
 
 

@@ -17,7 +17,7 @@ from rejoinder.gateway.identity import Identity
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.gateway.splicer import Splicer
 from rejoinder.journal.base import TurnJournal
-from rejoinder.types import ChainMatch, SameRequest, Scope, TurnType
+from rejoinder.types import SameRequest, Scope, TurnType
 
 log = structlog.get_logger(__name__)
 _NO_ORDER: AbstractAsyncContextManager[None] = nullcontext()
@@ -108,12 +108,19 @@ class Linker:
 
     def _known(self, facts: Facts, scope: Scope, wants_same: bool) -> Facts:  # noqa: FBT001
         """Add what the journal's indexes say."""
+        history = facts.history
         external = facts.named.external if facts.named else None
-        matches = self._find(facts, scope, external)
         same: list[SameRequest] = []
         if wants_same:
-            same = self._journal.find_same_request(scope, facts.history.request_chain, external)
-        return replace(facts, matches=matches, same=same, now=time.time())
+            same = self._journal.find_same_request(scope, history.request_chain, external)
+        # The newest answer first: in most requests it is known, and nothing asks for the others.
+        *older, newest = history.answer_chains or [b""]
+        matches = self._journal.find_chains(scope, [newest], external) if newest else []
+        known = replace(facts, matches=matches, same=same, now=time.time())
+        if not older or known.last:
+            return known
+        found = self._journal.find_chains(scope, older, external)
+        return replace(known, matches=[*matches, *found])
 
     def _read_on(self, known: Facts) -> LinkDecision:
         """Read what takes time, answers and ids of earlier turns, and decide."""
@@ -126,17 +133,6 @@ class Linker:
 
     def _is_at_hand(self, turn_id: str | None) -> bool:
         return turn_id is None or self._splicer.keeps(turn_id)
-
-    def _find(self, facts: Facts, scope: Scope, external: str | None) -> list[ChainMatch]:
-        """Look the newest answer up, and the others only where no turn is known to have given it.
-
-        In most requests it is known, and then nothing asks for the others.
-        """
-        chains = facts.history.answer_chains
-        matches = self._journal.find_chains(scope, chains[-1:], external)
-        if len(chains) > 1 and not replace(facts, matches=matches).last:
-            matches += self._journal.find_chains(scope, chains[:-1], external)
-        return matches
 
 
 class Linking:

@@ -30,13 +30,18 @@ def choose_sampling(
     asked = request.max_tokens or config.default_max_tokens
     answers = request.choices * max(1, len(request.prompts))
     most = min(asked, room, config.max_answer_tokens // answers)
-    chosen = replace(_sampling(request, max(1, most), vocab_size), constrained=constrained)
+    chosen = _sampling(request, max(1, most), vocab_size, constrained)
     if turn_type is TurnType.MAIN and config.main_temperature is not None:
         return replace(chosen, temperature=config.main_temperature, top_p=1.0, top_k=0, min_p=0.0)
     return chosen
 
 
-def _sampling(request: TurnRequest, max_tokens: int, vocab_size: int) -> Sampling:
+def _sampling(
+    request: TurnRequest,
+    max_tokens: int,
+    vocab_size: int,
+    constrained: bool,  # noqa: FBT001
+) -> Sampling:
     if request.logit_bias and max(request.logit_bias) >= vocab_size:
         raise ApiError(
             400,
@@ -55,6 +60,7 @@ def _sampling(request: TurnRequest, max_tokens: int, vocab_size: int) -> Samplin
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=dict(request.logit_bias),
+        constrained=constrained,
     )
 
 

@@ -65,8 +65,7 @@ class Turns(Endpoint):
         recorder = service.recorder
         end = "answered"
         try:
-            async with asyncio.timeout(service.config.gateway.request_timeout_s + UNREAD_S):
-                await self._sample(job, arrived, receive, send)
+            await self._sample(job, arrived, receive, send)
         except (ClientGone, TimeoutError):  # a client that does not read is as good as gone
             end = Fate.CLIENT_GONE
             await recorder.written(self._abort(job, end, None))
@@ -138,7 +137,11 @@ class Turns(Endpoint):
             watched=job.request.stream,
         ) as generation:
             reply = _Reply(service, job, generation, send)
-            await (reply.stream() if job.request.stream else reply.whole())
+            if job.request.stream:
+                async with asyncio.timeout(limit_s + UNREAD_S):
+                    await reply.stream()
+            else:  # sampling and recording end by themselves, and then one write is left
+                await reply.whole()
         self._measure(job)
 
     def _measure(self, job: Job) -> None:

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 from array import array
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -58,14 +59,16 @@ class Tally:
             self._file = shared.path.open("r+b")
             self._numbers = memoryview(mmap.mmap(self._file.fileno(), 0)).cast("d")
 
-    @contextlib.contextmanager
-    def locked(self, key: int) -> Iterator[KeyNumbers]:
+    def locked(self, key: int) -> AbstractContextManager[KeyNumbers]:
         """Hold a key's numbers, for as long as it takes to compare and change them."""
         numbers = KeyNumbers(self._numbers, key * self._row, self._own, self._row)
         if self._file is None:
-            yield numbers
-            return
-        descriptor, length = self._file.fileno(), self._row * _SIZE
+            return contextlib.nullcontext(numbers)
+        return self._lock(self._file, key, numbers)
+
+    @contextlib.contextmanager
+    def _lock(self, file: BinaryIO, key: int, numbers: KeyNumbers) -> Iterator[KeyNumbers]:
+        descriptor, length = file.fileno(), self._row * _SIZE
         fcntl.lockf(descriptor, fcntl.LOCK_EX, length, key * length)
         try:
             yield numbers
