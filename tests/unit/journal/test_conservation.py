@@ -86,7 +86,9 @@ class Conservation(RuleBasedStateMachine):
     @precondition(lambda self: self.turns)
     @rule(pick=picks)
     def supersede(self, pick: int) -> None:
-        self.story.journal.supersede(self.turn(pick).turn_id, new_id()).result(9)
+        superseded = self.story.journal.supersede(self.turn(pick).turn_id, new_id())
+        self.story.journal.flush()  # it waits for what hurries, and this does
+        superseded.result(9)
 
     @precondition(lambda self: self.turns)
     @rule(pick=picks)
