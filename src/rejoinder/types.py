@@ -269,3 +269,29 @@ class Judgement:
     why: Fate | None = None
     """Set exactly when ``score`` is None."""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """How a family of models writes the properties of an object where it writes no JSON.
+
+    A value is plain text where ``is_text`` says so of its schema. Any other is JSON, and text
+    that is no JSON is a string.
+    """
+
+    before: str
+    """What stands before a property's name."""
+    between: str
+    """What stands between its name and its value."""
+    after: str
+    """What stands after its value."""
+    name: str
+    """A regular expression of all names that can be written."""
+    never: list[str]
+    """What no plain text may have in it, for it would be taken for something else; the beginning
+    of ``after`` that ends a value is among them."""
+
+    @staticmethod
+    def is_text(schema: object) -> bool:
+        """Whether a value with this schema is a string as it stands, whatever it looks like."""
+        return isinstance(schema, dict) and schema.get("type") in ("string", ["string"])

@@ -61,7 +61,7 @@ async def chat(url: str, name: str | None, seed: int, *, stream: bool, **more: A
     choice: Any = "required" if name is None else {"type": "function", "function": {"name": name}}
     asked: Any = {
         "model": "default", "messages": ASKED, "tools": CHAT, "tool_choice": choice,
-        "max_tokens": ROOM, "temperature": 1.0, "seed": seed, **more,
+        "max_tokens": ROOM, "temperature": 1.0, "seed": seed, "parallel_tool_calls": False, **more,
     }  # fmt: skip
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
         if stream:
@@ -80,7 +80,7 @@ async def responses(url: str, name: str | None, seed: int, *, stream: bool) -> C
     choice: Any = "required" if name is None else {"type": "function", "name": name}
     asked: Any = {
         "model": "default", "input": ASKED, "tools": RESPONSES, "tool_choice": choice,
-        "max_output_tokens": ROOM, "temperature": 1.0,
+        "max_output_tokens": ROOM, "temperature": 1.0, "parallel_tool_calls": False,
     }  # fmt: skip
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
         if stream:
@@ -94,7 +94,9 @@ async def responses(url: str, name: str | None, seed: int, *, stream: bool) -> C
 
 async def messages(url: str, name: str | None, seed: int, *, stream: bool, **more: Any) -> Call:
     del seed  # the API has none, and its client no temperature: 1.0 is the default
-    choice: Any = {"type": "any"} if name is None else {"type": "tool", "name": name}
+    choice: Any = {"type": "any", "disable_parallel_tool_use": True}
+    if name is not None:
+        choice = {"type": "tool", "name": name}
     asked: Any = {
         "model": "default", "messages": ASKED, "tools": MESSAGES, "tool_choice": choice,
         "max_tokens": ROOM, **more,
@@ -133,6 +135,99 @@ async def test_a_small_model_at_full_temperature_writes_calls_that_fit(small, ap
         assert name in (None, called)
         FUNCTIONS[called].model_validate_json(arguments)
         assert why == "tool_calls"
+
+
+def both_apis(url: str, **more: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Return bodies that ask for calls in each API."""
+    return [
+        (f"{url}/v1/chat/completions",
+         {"messages": ASKED, "tools": CHAT, "tool_choice": "required", "max_tokens": ROOM} | more),
+        (f"{url}/v1/responses",
+         {"input": ASKED, "tools": RESPONSES, "tool_choice": "required",
+          "max_output_tokens": ROOM} | more),
+        (f"{url}/v1/messages",
+         {"messages": ASKED, "tools": MESSAGES, "max_tokens": ROOM, "model": "default",
+          "tool_choice": {"type": "any",
+                          "disable_parallel_tool_use": more.get("parallel_tool_calls") is False}}),
+    ]  # fmt: skip
+
+
+def calls_of(made: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the calls of an answer in any API, which has nothing else."""
+    if "choices" in made:
+        message = made["choices"][0]["message"]
+        assert not message["content"]
+        return [
+            (one["function"]["name"], json.loads(one["function"]["arguments"]))
+            for one in message["tool_calls"]
+        ]
+    if "output" in made:
+        return [(one["name"], json.loads(one["arguments"])) for one in made["output"]]
+    return [(one["name"], one["input"]) for one in made["content"]]
+
+
+@pytest.mark.model
+async def test_several_calls_each_fit_the_schema_of_their_function(small):
+    counts = []
+    for seed in range(5):
+        for url, body in both_apis(small.base_url, temperature=1.0):
+            more = {"seed": seed} if "chat" in url else {}
+            response = await small.client.post(url, json=body | more, timeout=120)
+            assert response.status_code == 200, response.text
+            if any(word in response.text for word in ('"length"', '"incomplete"', '"max_tokens"')):
+                continue  # its last call may be cut
+            calls = calls_of(response.json())
+            counts.append(len(calls))
+            for name, arguments in calls:
+                FUNCTIONS[name].model_validate(arguments)
+    assert counts
+
+
+async def test_several_calls_are_held_unless_the_client_wants_one(tools_gateway):
+    first = ' "get_light", "arguments": {"room": "cellar", "on": true}}\n</tool_call>'
+    second = '\n<tool_call>\n{"name": "get_light", "arguments": {"room": "kitchen", "on": false}}'
+    rooms = [("get_light", {"room": "cellar", "on": True})]
+    async with tools_gateway() as g:
+        g.engine.say(f"{first}{second}\n</tool_call>")
+        for url, body in both_apis(g.base_url):
+            made = (await g.client.post(url, json=body)).json()
+            assert calls_of(made) == [*rooms, ("get_light", {"room": "kitchen", "on": False})]
+            assert made.get("parallel_tool_calls", True) is True
+        g.engine.say(first)
+        for url, body in both_apis(g.base_url, parallel_tool_calls=False):
+            made = (await g.client.post(url, json=body)).json()
+            assert calls_of(made) == rooms
+            assert made.get("parallel_tool_calls", False) is False
+        again = [request.constraint.forms[1].again for request in g.engine.requests]
+        opening = '\n<tool_call>\n{"name": "get_light", "arguments": '
+        assert again == [opening] * 3 + [None] * 3
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_what_is_cut_between_two_calls_leaves_no_content(tools_gateway, stream):
+    """Pieces of a marker, or of a further call that has not begun, are no answer to anyone."""
+    whole = ' "get_light", "arguments": {"on": true}}\n</tool_call>\n<tool_call>\n{"name": "get_li'
+    ids: list[list[int]] = []
+    async with tools_gateway() as g:
+        every = len(g.engine.tokenizer.encode(whole))
+        for size in range(1, every, 3):
+            g.engine.say(whole)
+            body = {"tools": CHAT, "tool_choice": "required", "max_tokens": size}
+            if stream:
+                *told, _ = await g.events(*ASKED, **body)
+                events = [event.json for event in told]
+                deltas = [one["choices"][0]["delta"] for one in events if one["choices"]]
+                assert not any(delta.get("content") for delta in deltas)
+                reasons = [one["choices"][0]["finish_reason"] for one in events if one["choices"]]
+                assert reasons[-1] == "length"
+            else:
+                (choice,) = (await g.answer(*ASKED, **body))["choices"]
+                assert not choice["message"]["content"]
+                assert choice["finish_reason"] == "length"
+            row = g.rows("SELECT answer_ids FROM answers ORDER BY rowid DESC LIMIT 1")[0]
+            ids.append(decode_ids(row["answer_ids"]))
+        assert ids == [g.engine.tokenizer.encode(whole)[: len(one)] for one in ids]
+        assert [len(one) for one in ids] == list(range(1, every, 3))
 
 
 @pytest.mark.model

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from rejoinder.types import FinishReason, Sampling, WeightsKind
+from rejoinder.types import Fields, FinishReason, Sampling, WeightsKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,16 @@ class Form:
     """Leave out what of the schema cannot be enforced, instead of refusing it."""
     before: str = ""
     """What stands before the JSON. A text that the tokenizer has a token for is that token alone,
-    here and in ``after``: a family's reader takes nothing else for its marker."""
+    in all texts of a form: a family's reader takes nothing else for its marker."""
     after: str = ""
-    """What stands after it. Then the answer ends."""
+    """What stands after it."""
     subject: str = ""
     """Whose schema it is, as a refusal has to call it; empty where there is one alone."""
+    again: str | None = None
+    """What stands before the JSON, in the place of ``before``, where it follows another form of
+    the same answer; None: it follows none."""
+    fields: Fields | None = None
+    """How the object is written where that is not as JSON."""
 
     @property
     def loosens(self) -> bool:
@@ -43,12 +48,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What the text of an answer has to be."""
+    """What the text of an answer has to be: a form, perhaps others after it, and ``end``."""
 
     forms: list[Form]
-    """One of these; there is at least one."""
+    """One of these comes first; there is at least one. Those with ``again`` may follow, in any
+    order and number."""
     unless: list[int] = field(default_factory=list)
     """Ids that free the whole answer where one of them comes first, as those that open a call."""
+    end: str = ""
+    """What stands behind the last form. Then the answer ends."""
 
 
 @dataclass(frozen=True, slots=True)

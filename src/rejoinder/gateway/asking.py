@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rejoinder.chat.families.base import AnswerReader
+from rejoinder.chat.families.base import AnswerReader, CallsOnly
 from rejoinder.chat.history import History
 from rejoinder.chat.linking import LinkDecision
 from rejoinder.gateway.capture import AnswerCapture
@@ -97,7 +97,9 @@ async def make_prompts(
             begun=len(one.begun),
             answers=[
                 AnswerCapture(
-                    new_id(), at * choices + choice, _reader(service, request, one, chosen.stop)
+                    new_id(),
+                    at * choices + choice,
+                    _reader(service, request, one, chosen.stop, held),
                 )
                 for choice in range(choices)
             ],
@@ -108,11 +110,16 @@ async def make_prompts(
 
 
 def _reader(
-    service: Service, request: TurnRequest, asked: _Asked, stop: Sequence[str]
+    service: Service,
+    request: TurnRequest,
+    asked: _Asked,
+    stop: Sequence[str],
+    held: Held | None,
 ) -> AnswerReader:
     if request.prompts:
         return service.family.plain_reader(stop)
-    return service.family.reader(asked.asked_ids, request.tools, stop, asked.begun)
+    reader = service.family.reader(asked.asked_ids, request.tools, stop, asked.begun)
+    return CallsOnly(reader) if held is not None and held.is_call else reader
 
 
 def _begun(service: Service, request: TurnRequest, prompt_ids: list[int]) -> list[int]:

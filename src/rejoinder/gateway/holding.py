@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rejoinder.chat.families.base import ChatFamily
-from rejoinder.chat.families.blocks import tool_name
+from rejoinder.chat.families.blocks import CallFrame, tool_name
 from rejoinder.engine.base import Constraint, Form
 from rejoinder.engine.limits import check_schemas
 from rejoinder.errors import ConstraintRefused
@@ -85,11 +85,13 @@ def _call(family: ChatFamily, tools: Sequence[Json], wanted: WantedCall) -> Held
     if not callable_:
         text = f"{_TOOLS}: no name of theirs can be written into a call: use letters, digits and _"
         raise ApiError(400, "invalid_value", text, _TOOLS)
-    found = [_form(family, tool, wanted) for tool in callable_]
-    forms = [form for form in found if form is not None]
-    if not forms:
+    frames = [_frame(family, tool, wanted) for tool in callable_]
+    found = [(tool, frame) for tool, frame in zip(callable_, frames, strict=True) if frame]
+    if not found:
         return None
-    held = Held(Constraint(forms), _TOOLS, _REMEDY, is_call=True)
+    forms = [_form(tool, frame) for tool, frame in found]
+    end = found[0][1].end  # all are of one family
+    held = Held(Constraint(forms, end=end), _TOOLS, _REMEDY, is_call=True)
     try:
         check_schemas(forms)
     except ConstraintRefused as error:
@@ -97,15 +99,25 @@ def _call(family: ChatFamily, tools: Sequence[Json], wanted: WantedCall) -> Held
     return held
 
 
-def _form(family: ChatFamily, tool: Json, wanted: WantedCall) -> Form | None:
+def _frame(family: ChatFamily, tool: Json, wanted: WantedCall) -> CallFrame | None:
+    named = wanted.name is not None
+    return family.call_frame(tool_name(tool), named=named, several=wanted.several)
+
+
+def _form(tool: Json, frame: CallFrame) -> Form:
     name = tool_name(tool)
-    frame = family.call_frame(name, named=wanted.name is not None)
-    if frame is None:
-        return None
     function = tool.get("function", tool)
     schema = msgspec.json.encode(_arguments(function.get("parameters"), name)).decode()
     lenient = function.get("strict") is not True
-    return Form(schema, lenient, frame.before, frame.after, f"the tool {name!r}")
+    return Form(
+        schema,
+        lenient,
+        frame.before,
+        frame.after,
+        f"the tool {name!r}",
+        again=frame.again,
+        fields=frame.fields,
+    )
 
 
 def _arguments(schema: object, name: str) -> Json:

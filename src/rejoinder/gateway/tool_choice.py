@@ -26,10 +26,21 @@ class WantedCall:
 
     name: str | None
     """Of the function; None leaves its choice to the model."""
+    several: bool = False
+    """More calls may follow it."""
 
 
-def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
+def wanted_call(
+    choice: object, tools: Sequence[Json], *, parallel: bool | None
+) -> WantedCall | None:
     """Return the call that an answer has to begin with, by a chat completion's ``tool_choice``.
+
+    A function that the choice names is called once, as OpenAI's API says of it.
+
+    Args:
+        choice: as the client sends it.
+        tools: those that the prompt names.
+        parallel: whether an answer may make several calls; None is the APIs' default, which is yes.
 
     Raises:
         ApiError: 400, the choice has another form, or names none of the tools.
@@ -41,7 +52,7 @@ def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
         if not names:
             raise _refused(f"tool_choice {choice!r} asks for a call, but there are no tools")
         only = names[0] if len(names) == 1 and nameable(names[0]) else None
-        return WantedCall(only)
+        return WantedCall(only, several=parallel is not False)
     function = choice.get("function") if isinstance(choice, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
@@ -52,6 +63,14 @@ def wanted_call(choice: object, tools: Sequence[Json]) -> WantedCall | None:
     if name not in names or not nameable(name):
         raise _refused(f"tool_choice names {name!r}, which is no function of tools")
     return WantedCall(name)
+
+
+def parallel_ignored(wanted: WantedCall | None, *, parallel: bool | None) -> list[str]:
+    """Return the name of OpenAI's field ``parallel_tool_calls`` where it has no effect.
+
+    Nothing holds an answer that need not be a call.
+    """
+    return ["parallel_tool_calls"] if parallel is not None and wanted is None else []
 
 
 def nameable(name: str) -> bool:

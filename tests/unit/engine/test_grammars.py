@@ -142,9 +142,9 @@ async def test_what_is_known_is_not_compiled_again_and_each_answer_has_its_own(
     made = []
     plain = Grammars._matcher
 
-    def counted(self: Grammars, forms: list[Form]):
-        made.append(forms)
-        return plain(self, forms)
+    def counted(self: Grammars, constraint: Constraint):
+        made.append(constraint)
+        return plain(self, constraint)
 
     monkeypatch.setattr(Grammars, "_matcher", counted)
     constraint = Constraint([Form('{"const": "ab"}')])
@@ -233,6 +233,37 @@ async def test_an_answer_is_one_of_several_forms_with_their_text_around_the_json
     assert await takes(grammars, [ONE, TWO], tiny_tokenizer.encode(said)) is fits
 
 
+MORE = [
+    Form('{"enum": [1, 12]}', before="a", again=", a", after="!"),
+    Form('{"const": "b"}', before="b", after="?"),
+    Form('{"type": "boolean"}', before="c", again=", c", after=""),
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "fits"),
+    [
+        ("a1!.", True),
+        ("a12!, a1!, ctrue.", True),
+        ('b"b"?, a1!.', True),
+        ("ctrue, cfalse, a1!.", True),
+        ("a1!", False),
+        ('a1!, b"b"?.', False),
+        (", a1!.", False),
+        ("a1!, .", False),
+        (".", False),
+    ],
+)
+async def test_several_forms_follow_each_other_up_to_the_end(grammars, tiny_tokenizer, said, fits):
+    guide = await grammars.guide(Constraint(MORE, end="."), 60.0)
+    for id_ in tiny_tokenizer.encode(said):
+        if id_ not in allowed(guide):
+            assert not fits
+            return
+        guide.advance(id_)
+    assert (END in allowed(guide)) is fits
+
+
 async def test_a_text_around_the_json_that_has_a_token_is_that_token_alone(tiny_tokenizer):
     made = Tokenizer.from_str(tiny_tokenizer.tokenizer.to_str())
     made.add_tokens([AddedToken("<x>", special=False), AddedToken("<x>y", special=False)])
@@ -295,6 +326,26 @@ HOSTILE = [
     pytest.param(BLOW_UP, "large|complex", id="an exponential schema"),
     pytest.param(nested(180), "recursion", id="deep nesting"),
     pytest.param({"$ref": "#"}, "no finite", id="endless recursion"),
+    pytest.param(
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        "no finite JSON text fits it, which needs itself again",
+        id="endless recursion behind a brace",
+    ),
+    pytest.param(
+        {
+            "type": "array",
+            "items": {"$ref": "#/$defs/n"},
+            "$defs": {
+                "n": {
+                    "type": "object",
+                    "properties": {"n": {"$ref": "#/$defs/n"}},
+                    "required": ["n"],
+                }
+            },
+        },
+        "its part '#/items'",
+        id="endless recursion of a part",
+    ),
     pytest.param({"$ref": "https://example.com/x.json"}, "example", id="another's schema"),
     pytest.param({"type": "string", "pattern": "(?=a)b"}, "look-around", id="look-around"),
     pytest.param({"type": "string", "pattern": "("}, "regex", id="no regex"),

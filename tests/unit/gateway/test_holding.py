@@ -51,11 +51,15 @@ def ask(tiny_tokenizer):
         info: EngineInfo | None = ABLE,
         template: str = "",
         holds: bool = True,
+        several: bool = False,
         **asked: Any,
     ) -> Held | None:
         made = choose_family(family, replace(tiny_tokenizer, chat_template=template))
         request = TurnRequest(
-            messages=(), tools=tools, wanted_call=WantedCall(name) if wanted else None, **asked
+            messages=(),
+            tools=tools,
+            wanted_call=WantedCall(name, several) if wanted else None,
+            **asked,
         )
         config = Config(gateway=GatewayConfig(hold_calls=holds))
         return held_to(Service(made, info, config), request)  # type: ignore[arg-type]
@@ -81,6 +85,35 @@ async def test_where_the_model_chooses_each_tool_comes_with_its_name(ask):
         Form(ANY, True, ' "f", "arguments": ', "}\n</tool_call>", "the tool 'f'"),
         Form(NONE, False, ' "g", "arguments": ', "}\n</tool_call>", "the tool 'g'"),
     ]
+
+
+SHOWS = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}"
+SHOWS += "{% endfor %}"
+
+
+async def test_where_several_calls_are_allowed_each_may_follow_any(ask):
+    tools = [tool("f", parameters={}), tool("g", parameters={})]
+    held = await ask(*tools, several=True, template=SHOWS)
+    assert [form.again for form in held.constraint.forms] == [
+        '\n<tool_call>\n{"name": "f", "arguments": ',
+        '\n<tool_call>\n{"name": "g", "arguments": ',
+    ]
+    for one in (await ask(*tools, template=SHOWS), await ask(*tools, several=True)):
+        assert [form.again for form in one.constraint.forms] == [None, None]
+
+
+async def test_what_ends_several_calls_ends_one_too(ask):
+    held = await ask(tool("f", parameters={}), family="mistral")
+    (form,) = held.constraint.forms
+    assert (form.after, held.constraint.end) == ("}", "]")
+
+
+@pytest.mark.parametrize(("family", "template"), [("glm", ""), ("qwen", "{# <function= #}")])
+async def test_a_family_without_json_says_how_it_writes_fields(ask, family, template):
+    held = await ask(tool("f", parameters={}), name="f", family=family, template=template)
+    (form,) = held.constraint.forms
+    assert form.fields is not None
+    assert (form.schema, form.before) == (ANY, "")
 
 
 async def test_a_tool_whose_name_could_be_taken_for_a_marker_is_not_called(ask):
@@ -133,11 +166,10 @@ async def test_schemas_that_are_too_large_are_refused_by_the_tools_name(ask):
     "more",
     [
         {"info": engine()},
-        {"family": "glm"},
-        {"template": "{# <function= #}"},
+        {"family": "generic"},
         {"holds": False},
     ],
-    ids=["engine", "family", "form of the family", "configuration"],
+    ids=["engine", "family", "configuration"],
 )
 async def test_a_call_that_cannot_be_held_is_free(ask, more):
     assert await ask(tool("f"), **more) is None

@@ -7,7 +7,8 @@ with. What differs is how answers are read, and how a call begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 from rejoinder.chat.detokenizer import Detokenizer, StopMatcher
@@ -15,11 +16,14 @@ from rejoinder.chat.families.blocks import CallFrame
 from rejoinder.chat.families.events import AnswerEvent, ContentDelta, EventWriter, call_id
 from rejoinder.chat.families.lexer import Lexeme, MarkerLexer, Markers
 from rejoinder.chat.renderer import Renderer
+from rejoinder.errors import InvalidRequest
 from rejoinder.models.tokenizer import ModelTokenizer
-from rejoinder.types import Json
+from rejoinder.types import Json, Message, ToolCall
 
 _TAIL = 16
 """Ids at the end of a prompt that can hold an opening marker and the line breaks after it."""
+_PROBES = {"call00001": "first_of_two", "call00002": "second_of_two"}
+"""Calls, by ids that every family takes, of functions that no template names by itself."""
 
 
 class AnswerParser(Protocol):
@@ -64,16 +68,16 @@ class BeginCall(Protocol):
 
 
 class FrameCall(Protocol):
-    """What a family's module offers where it writes arguments as JSON."""
+    """What a family's module offers."""
 
-    def __call__(self, name: str, template: str) -> CallFrame | None:
-        """Return what stands around the arguments of an answer's only call.
+    def __call__(self, name: str, template: str) -> CallFrame:
+        """Return what stands around a call's arguments.
 
         It begins with what ``BeginCall`` returns, for the name or for none.
 
         Args:
             name: of the function: letters, digits and ``_./:-``.
-            template: as of ``BeginCall``; None where its form of a call has no JSON.
+            template: as of ``BeginCall``.
         """
         ...
 
@@ -96,7 +100,7 @@ class Format:
     begin_call: BeginCall | None = None
     """None: the family has no calls."""
     frame_call: FrameCall | None = None
-    """None: the family has no calls, or none with JSON."""
+    """None: the family has no calls."""
     new_id: Callable[[], str] = call_id
     begin_content: str = ""
     """The text before content, where content does not begin by itself."""
@@ -173,24 +177,34 @@ class ChatFamily:
         text = self._form.begin_call(name, self._tokenizer.chat_template or "")
         return self._tokenizer.encode(self._closing(prompt_ids) + text)
 
-    def call_frame(self, name: str, *, named: bool) -> CallFrame | None:
-        """Return what the model shall write around a call's arguments.
-
-        None where the model writes no calls, or no JSON in them.
+    def call_frame(self, name: str, *, named: bool, several: bool = False) -> CallFrame | None:
+        """Return what the model shall write around a call's arguments; None: it writes no calls.
 
         Args:
             name: of the function: letters, digits and ``_./:-``.
             named: ``begun_call``, after whose ids the frame goes on, has got the name.
+            several: more calls may follow, where the model's template shows several.
         """
         template = self._tokenizer.chat_template or ""
         if self._form.frame_call is None or self._form.begin_call is None:
             return None
         frame = self._form.frame_call(name, template)
-        if frame is None:
-            return None
         begun = self._form.begin_call(name if named else None, template)
         assert frame.before.startswith(begun), "a frame goes on from the beginning of a call"
-        return CallFrame(frame.before.removeprefix(begun), frame.after)
+        again = frame.again if several and self._shows_several else None
+        return replace(frame, before=frame.before.removeprefix(begun), again=again)
+
+    @cached_property
+    def _shows_several(self) -> bool:
+        """Whether the template shows all calls of an answer; some refuse two, or show the first."""
+        calls = tuple(ToolCall(id_, name, "{}") for id_, name in _PROBES.items())
+        results = [Message("tool", "", tool_call_id=call.id) for call in calls]
+        said = [Message("user", "?"), Message("assistant", "", tool_calls=calls), *results]
+        try:
+            text = self.renderer.render(said).text
+        except InvalidRequest:
+            return False
+        return all(name in text for name in _PROBES.values())
 
     def begun_content(self, prompt_ids: Sequence[int]) -> list[int]:
         """Return the ids after which an answer is content from its first id on; mostly none.
@@ -226,6 +240,26 @@ class ChatFamily:
 
     def _tail(self, prompt_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(prompt_ids[-_TAIL:]), skip_special_tokens=False)
+
+
+class CallsOnly:
+    """Reads an answer that the engine holds to calls: its other text is what stands around them.
+
+    A call whose frame the end of the answer has cut would leave pieces of that as content.
+    """
+
+    def __init__(self, reader: AnswerReader) -> None:
+        self._reader = reader
+
+    @property
+    def stop_string(self) -> str | None:
+        """See ``AnswerReader``."""
+        return self._reader.stop_string
+
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> list[AnswerEvent]:
+        """See ``AnswerReader``."""
+        read = self._reader.feed(ids, last=last)
+        return [event for event in read if not isinstance(event, ContentDelta)]
 
 
 class _PlainReader:

@@ -1,17 +1,16 @@
-"""Blocks that several families share: a JSON call, several, and a call read as a whole."""
+"""Blocks that several families share: a JSON call, and several."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.json_call import JsonCall
 from rejoinder.chat.families.lexer import Lexeme
 from rejoinder.chat.families.tagged import Block, Reading
-from rejoinder.types import Json
+from rejoinder.types import Fields, Json
 
 FRAME = " \t\r\n},"
 """What may be left of a call's frame when the answer breaks off, and says nothing."""
@@ -193,118 +192,22 @@ class CallList:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCall:
-    """A call as its text says it, the values still as they were written."""
-
-    name: str
-    values: dict[str, str]
-
-
-def written_call(name: str, pairs: Sequence[tuple[str, str]]) -> WrittenCall | None:
-    """Return a call; None where a parameter has two values, for one of them would be lost."""
-    values = dict(pairs)
-    return WrittenCall(name, values) if len(values) == len(pairs) else None
-
-
-class CollectedBlock:
-    """A call that is read once its closing marker has come.
-
-    Formats that write values without quotes need the end of a value to know what it is.
-    """
-
-    def __init__(
-        self,
-        out: EventWriter,
-        opening: str,
-        closing: str,
-        read: Callable[[str], WrittenCall | None],
-        types: ParameterTypes,
-        inner: Collection[str] = (),
-    ) -> None:
-        """``inner``: markers that are part of a call."""
-        self._out = out
-        self._closing = closing
-        self._read = read
-        self._types = types
-        self._inner = inner
-        self._parts: list[str] = []
-        self._opening = opening
-        self._end = ""
-        self.begun = False
-        self.awaits: str | None = None
-
-    @property
-    def held(self) -> str:
-        """See ``Block``."""
-        return "" if self.begun else "".join((self._opening, *self._parts, self._end))
-
-    def feed(self, lexeme: Lexeme) -> Reading:
-        """See ``Block``."""
-        if lexeme.marker and lexeme.text == self._closing:
-            self._end = lexeme.text
-            call = self._read("".join(self._parts))
-            if call is not None:
-                self.begun = True
-                self._out.begin(call.name)
-                self._out.arguments(self._types.arguments(call))
-            return Reading.OVER
-        if lexeme.marker and lexeme.text not in self._inner:
-            return Reading.UNREAD
-        self._parts.append(lexeme.text)
-        return Reading.MORE
-
-    def close(self) -> None:
-        """See ``Block``."""
-        if self.begun:
-            self._out.end()
-
-
-class ParameterTypes:
-    """Which parameters are strings, by the definitions of the tools."""
-
-    def __init__(self, tools: Sequence[Json]) -> None:
-        self._strings = {
-            (name, parameter)
-            for name, schemas in map(_parameters, tools)
-            for parameter, schema in schemas.items()
-            if isinstance(schema, dict) and schema.get("type") in ("string", ["string"])
-        }
-
-    def arguments(self, call: WrittenCall) -> str:
-        """Return a call's arguments as JSON text."""
-        pairs = [
-            f"{json.dumps(key, ensure_ascii=False)}: {self._value(call.name, key, text)}"
-            for key, text in call.values.items()
-        ]
-        return "{" + ", ".join(pairs) + "}"
-
-    def _value(self, name: str, parameter: str, text: str) -> str:
-        """A parameter of type string is its text; others are JSON, as written, if they are that."""
-        if (name, parameter) not in self._strings:
-            try:
-                json.loads(text, parse_constant=_refuse_constant)
-            except (ValueError, RecursionError):
-                pass
-            else:
-                return text.strip()
-        return json.dumps(text, ensure_ascii=False)
-
-
-def _refuse_constant(name: str) -> None:
-    """NaN and the infinities are no JSON."""
-    raise ValueError(name)
-
-
-class CallFrame(NamedTuple):
-    """The text around a call's arguments where these are JSON."""
+class CallFrame:
+    """The text around a call's arguments, and around several calls of one answer."""
 
     before: str
     after: str
+    again: str | None = None
+    """What stands before the arguments of a call that follows another; None: none does."""
+    end: str = ""
+    """What stands behind the last call."""
+    fields: Fields | None = None
+    """How arguments are written where that is not as JSON."""
 
 
-def json_frame(name: str, arguments: str) -> CallFrame:
-    """Return the frame of a JSON call, which ``begun_json`` begins."""
-    return CallFrame(begun_json(name, arguments) + " ", "}")
+def json_frame(name: str, arguments: str) -> tuple[str, str]:
+    """Return what stands before and after arguments in a JSON call, which ``begun_json`` begins."""
+    return begun_json(name, arguments) + " ", "}"
 
 
 def begun_json(name: str | None, arguments: str) -> str:
@@ -319,10 +222,3 @@ def tool_name(tool: Json) -> str:
     function = tool.get("function", tool)
     name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _parameters(tool: Json) -> tuple[str, Json]:
-    function = tool.get("function", tool)
-    schema = function.get("parameters") if isinstance(function, dict) else None
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    return tool_name(tool), properties if isinstance(properties, dict) else {}

@@ -54,7 +54,9 @@ def begin_call(name: str | None, template: str) -> str:
 def frame_call(name: str, template: str) -> CallFrame:
     """Return what stands around the arguments of a call; see ``FrameCall``."""
     fence = "\n```" if _FENCE_OPEN in template else ""
-    return CallFrame(begin_call(name, template), fence + CALL[1] + SECTION[1])
+    begun = begin_call(name, template)
+    again = ("\n" if fence else "") + begun.removeprefix(SECTION[0])
+    return CallFrame(begun, fence + CALL[1], again, SECTION[1])
 
 
 class _At(Enum):

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rejoinder.chat.families.blocks import CollectedBlock, ParameterTypes, WrittenCall, written_call
+from rejoinder.chat.families.blocks import CallFrame
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.tagged import Block, TaggedParser, TagRules
-from rejoinder.types import Json
+from rejoinder.chat.families.written_call import (
+    CollectedBlock,
+    IsText,
+    ParameterTypes,
+    WrittenCall,
+    value_end,
+    written_call,
+)
+from rejoinder.types import Fields, Json
 
 THOUGHTS = ("<think>", "</think>")
 CALL = ("<tool_call>", "</tool_call>")
@@ -17,7 +25,14 @@ RULES = TagRules(THOUGHTS, calls_end_thoughts=True)
 
 _NAME = re.compile(r"\s*([^\s<>]+)\s*")
 _PAIR = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>")
-_VALUE_END = "</arg_value>"
+_VALUE_END = re.compile(re.escape(PAIRS[3]))
+_FIELDS = Fields(
+    PAIRS[0],
+    f"{PAIRS[1]}\n{PAIRS[2]}",
+    f"{PAIRS[3]}\n",
+    r"[^<>\s\x00-\x1f]+( [^<>\s\x00-\x1f]+)*",
+    [*THOUGHTS, *CALL, PAIRS[3]],
+)
 
 
 def parser(out: EventWriter, tools: Sequence[Json], *, thinking: bool) -> TaggedParser:
@@ -38,7 +53,13 @@ def begin_call(name: str | None, template: str) -> str:
     return CALL[0] if name is None else f"{CALL[0]}{name}\n"
 
 
-def read_call(text: str) -> WrittenCall | None:
+def frame_call(name: str, template: str) -> CallFrame:
+    """Return what stands around the arguments of a call; see ``FrameCall``."""
+    begun = begin_call(name, template)
+    return CallFrame(begun, CALL[1], f"\n{begun}", fields=_FIELDS)
+
+
+def read_call(text: str, is_text: IsText) -> WrittenCall | None:
     """Read a name and its pairs; None where the text is something else."""
     head = _NAME.match(text)
     if head is None:
@@ -48,9 +69,13 @@ def read_call(text: str) -> WrittenCall | None:
     at = 0
     while at < len(body):
         begin = _PAIR.match(body, at)
-        end = body.find(_VALUE_END, begin.end()) if begin is not None else -1
-        if begin is None or end < 0:
+        if begin is None:
             return None
-        pairs.append((begin.group(1).strip(), body[begin.end() : end]))
-        at = end + len(_VALUE_END)
+        key = begin.group(1).strip()
+        plain = is_text(head.group(1), key)
+        end = value_end(body, begin.end(), _VALUE_END, is_text=plain)
+        if end is None:
+            return None
+        pairs.append((key, body[begin.end() : end.start()]))
+        at = end.end()
     return written_call(head.group(1), pairs)

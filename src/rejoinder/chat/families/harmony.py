@@ -62,7 +62,8 @@ class HarmonyParser:
         self._header: str | None = ""  # None: a message's body is read
         self._kind: TextDelta = ContentDelta
         self._said: set[TextDelta] = set()
-        self._call_open = self._call_empty = False
+        self._call_open = False
+        self._called: tuple[str, str] | None = None  # header and name, until arguments come
 
     def feed(self, lexemes: Iterable[Lexeme]) -> None:
         """Read on."""
@@ -74,6 +75,8 @@ class HarmonyParser:
 
     def finish(self) -> None:
         """The answer is over."""
+        if self._called is not None:  # cut before its arguments, which may not be none
+            self._header, self._called = self._called[0], None
         self._end_message()
         self._give_up("")
 
@@ -110,8 +113,7 @@ class HarmonyParser:
         if recipient not in _NOBODY:
             if not self._tools:
                 return False
-            self._out.begin(recipient.removeprefix(_FUNCTIONS))
-            self._call_open = self._call_empty = True
+            self._called = header + MESSAGE, recipient.removeprefix(_FUNCTIONS)
         else:
             self._kind = ReasoningDelta if found["channel"] == "analysis" else ContentDelta
             if self._kind in self._said:
@@ -122,19 +124,26 @@ class HarmonyParser:
     def _read_body(self, lexeme: Lexeme) -> None:
         text = lexeme.text
         if lexeme.marker and text in _BREAKING:
+            self._begin_call("{}")
             self._end_message()
             self._header = "" if text in ENDS else text
+        elif self._called is not None:
+            self._begin_call(text)
         elif self._call_open:
-            self._call_empty = False
             self._out.arguments(text)
         else:
             self._said.add(self._kind)
             self._out.text(self._kind, text)
 
+    def _begin_call(self, arguments: str) -> None:
+        """Begin the call whose header has been read, if one has been."""
+        if self._called is not None:
+            self._out.begin(self._called[1])
+            self._out.arguments(arguments)
+            self._called, self._call_open = None, True
+
     def _end_message(self) -> None:
         if self._call_open:
-            if self._call_empty:
-                self._out.arguments("{}")
             self._out.end()
             self._call_open = False
         self._kind = ContentDelta

@@ -46,4 +46,5 @@ def begin_call(name: str | None, template: str) -> str:
 def frame_call(name: str, template: str) -> CallFrame:
     """Return what stands around the arguments of a call; see ``FrameCall``."""
     del template
-    return json_frame(name, _ARGUMENTS)
+    before, after = json_frame(name, _ARGUMENTS)
+    return CallFrame(before, after, f"{SEPARATOR} {before}")

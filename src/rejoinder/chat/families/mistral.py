@@ -64,9 +64,10 @@ def begin_call(name: str | None, template: str) -> str:
 def frame_call(name: str, template: str) -> CallFrame:
     """Return what stands around the arguments of a call; see ``FrameCall``."""
     if ARGS in template:
-        return CallFrame(begin_call(name, template), "")
+        begun = begin_call(name, template)
+        return CallFrame(begun, "", begun)
     before, after = json_frame(name, _ARGUMENTS)
-    return CallFrame(f"{CALLS}[{before}", f"{after}]")
+    return CallFrame(f"{CALLS}[{before}", after, f", {before}", "]")
 
 
 class _NamedCall:

@@ -12,18 +12,22 @@ from collections.abc import Sequence
 
 from rejoinder.chat.families.blocks import (
     CallFrame,
-    CollectedBlock,
     EitherBlock,
     JsonBlock,
-    ParameterTypes,
-    WrittenCall,
     begun_json,
     json_frame,
-    written_call,
 )
 from rejoinder.chat.families.events import EventWriter
 from rejoinder.chat.families.tagged import Block, TaggedParser, TagRules
-from rejoinder.types import Json
+from rejoinder.chat.families.written_call import (
+    CollectedBlock,
+    IsText,
+    ParameterTypes,
+    WrittenCall,
+    value_end,
+    written_call,
+)
+from rejoinder.types import Fields, Json
 
 THOUGHTS = ("<think>", "</think>")
 CALL = ("<tool_call>", "</tool_call>")
@@ -32,6 +36,13 @@ RULES = TagRules(THOUGHTS, calls_end_thoughts=True)
 _ARGUMENTS = "arguments"
 _PLAIN = "<function="
 """With it calls begin whose values stand without quotes."""
+_FIELDS = Fields(
+    "<parameter=",
+    ">\n",
+    "\n</parameter>\n",
+    r"[^<>\s\x00-\x1f]+",
+    [*THOUGHTS, *CALL, "</parameter>"],
+)
 _FUNCTION = re.compile(r"<function=([^<>\s]+)>")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>\n?")
 _VALUE_END = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|\Z))")
@@ -60,15 +71,17 @@ def begin_call(name: str | None, template: str) -> str:
     return f"{CALL[0]}\n{begun_json(name, _ARGUMENTS)}"
 
 
-def frame_call(name: str, template: str) -> CallFrame | None:
+def frame_call(name: str, template: str) -> CallFrame:
     """Return what stands around the arguments of a call; see ``FrameCall``."""
     if _PLAIN in template:
-        return None
+        begun = begin_call(name, template)
+        return CallFrame(begun, f"</function>\n{CALL[1]}", f"\n{begun}", fields=_FIELDS)
     before, after = json_frame(name, _ARGUMENTS)
-    return CallFrame(f"{CALL[0]}\n{before}", f"{after}\n{CALL[1]}")
+    opening = f"{CALL[0]}\n{before}"
+    return CallFrame(opening, f"{after}\n{CALL[1]}", f"\n{opening}")
 
 
-def read_function(text: str) -> WrittenCall | None:
+def read_function(text: str, is_text: IsText) -> WrittenCall | None:
     """Read ``<function=...>`` with its parameters; None where it is none."""
     body = text.strip()
     head = _FUNCTION.match(body)
@@ -79,8 +92,11 @@ def read_function(text: str) -> WrittenCall | None:
     at = 0
     while at < len(body):
         begin = _PARAMETER.match(body, at)
-        end = _VALUE_END.search(body, begin.end()) if begin is not None else None
-        if begin is None or end is None:
+        if begin is None:
+            return None
+        plain = is_text(head.group(1), begin.group(1))
+        end = value_end(body, begin.end(), _VALUE_END, is_text=plain)
+        if end is None:
             return None
         pairs.append((begin.group(1), body[begin.end() : end.start()]))
         at = end.end()

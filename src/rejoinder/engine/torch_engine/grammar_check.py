@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
+from rejoinder.engine.torch_engine.endless import endless_part
+
 MOST_CPU_S = 3
 MOST_BYTES = 1 << 30
 """Address space of the process."""
@@ -43,21 +45,26 @@ class _Whole(msgspec.Struct):
     """Not read: their numbers could change."""
 
 
+class _Schema(msgspec.Struct):
+    json_schema: object = None
+    """Only looked at."""
+
+
 class Fault(NamedTuple):
     """What is wrong with a grammar."""
 
     text: str
-    schema: int | None = None
-    """Which of its schemas is at fault alone."""
+    part: int | None = None
+    """Which of its parts behind the first is at fault alone."""
 
 
 def faults_of(grammar: str) -> list[Fault]:
-    """Return what is wrong with each schema of a grammar; where all are right, with the whole."""
+    """Return what is wrong with each part of a grammar; where all are right, with the whole."""
     tokens = LLTokenizer(TokenizerWrapper(_Bytes()))
-    _, *schemas = msgspec.json.decode(grammar, type=_Whole).grammars
-    # Behind other text nothing would show that no text fits a schema.
-    alone = [msgspec.json.encode(_Whole([schema])).decode() for schema in schemas]
-    texts = [_fault(tokens, one) for one in alone]
+    _, *parts = msgspec.json.decode(grammar, type=_Whole).grammars
+    # Behind other text nothing would show that no text fits a part.
+    alone = [msgspec.json.encode(_Whole([part])).decode() for part in parts]
+    texts = [_fault(tokens, one) or _endless(part) for one, part in zip(alone, parts, strict=True)]
     found = [Fault(text, at) for at, text in enumerate(texts) if text]
     if not found and (text := _fault(tokens, grammar)):
         found = [Fault(text)]
@@ -69,6 +76,14 @@ def _fault(tokens: LLTokenizer, grammar: str) -> str:
     if not matcher.is_error():
         matcher.compute_bitmask()  # finds what no text fits
     return matcher.get_error()
+
+
+def _endless(part: msgspec.Raw) -> str:
+    place = endless_part(msgspec.json.decode(part, type=_Schema).json_schema)
+    if place is None:
+        return ""
+    which = "it" if place == "#" else f"its part {place[:200]!r}"
+    return f"no finite JSON text fits {which}, which needs itself again"
 
 
 def main() -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 from llguidance import LLMatcher
 
 from rejoinder.engine.base import Constraint, Form
+from rejoinder.engine.torch_engine.field_grammar import (
+    Text,
+    Unenforceable,
+    Value,
+    any_text,
+    values_of,
+)
 from rejoinder.errors import ConstraintRefused
+from rejoinder.types import Fields
 
 _SPACE = r"[\x20\x0A\x09]{1,32}"
 """White space between two parts. Small models write it for ever where they may."""
@@ -26,19 +35,34 @@ PANIC = "panic:"
 ANY_OBJECT = '{"type":"object"}'
 
 
-class _OfSchema(msgspec.Struct):
-    """A grammar that is a schema."""
+class _Part(msgspec.Struct, omit_defaults=True):
+    """A grammar that another one refers to: a schema, or rules."""
 
     name: str
-    json_schema: msgspec.Raw
+    json_schema: msgspec.Raw | None = None
     """As the library has written it: reading it here could change its numbers."""
+    lark_grammar: str | None = None
 
 
-class _Written(msgspec.Struct):
+class _OfSchema(msgspec.Struct):
+    json_schema: msgspec.Raw
+
+
+class _Made(msgspec.Struct):
+    """What the library writes."""
+
     grammars: list[_OfSchema]
 
 
-def grammar_of(constraint: Constraint, tokens: Mapping[str, int]) -> str:
+class Grammar(NamedTuple):
+    """The grammar of a constraint, for the library."""
+
+    text: str
+    owners: Sequence[int]
+    """Of each of its parts behind the first, which form it comes from."""
+
+
+def grammar_of(constraint: Constraint, tokens: Mapping[str, int]) -> Grammar:
     """Return the grammar of a constraint.
 
     Args:
@@ -48,12 +72,91 @@ def grammar_of(constraint: Constraint, tokens: Mapping[str, int]) -> str:
     Raises:
         ConstraintRefused: a schema is no JSON object, or too deep.
     """
-    forms = dict(enumerate(constraint.forms))
-    rules = [f"start: {' | '.join(f'form{at}' for at in forms)}"]
-    rules += [f"form{at}: {_rule(form, f'@schema{at}', tokens)}" for at, form in forms.items()]
-    whole = {"name": "answer", "lark_grammar": "\n".join(rules)}
-    schemas = [_OfSchema(f"schema{at}", _schema(form)) for at, form in forms.items()]
-    return msgspec.json.encode({"grammars": [whole, *schemas]}).decode()
+    return _Writer(constraint, tokens).written()
+
+
+class _Writer:
+    def __init__(self, constraint: Constraint, tokens: Mapping[str, int]) -> None:
+        self._constraint = constraint
+        self._tokens = tokens
+        self._rules: list[str] = []
+        self._parts: list[_Part] = []
+        self._owners: list[int] = []
+
+    def written(self) -> Grammar:
+        forms = dict(enumerate(self._constraint.forms))
+        more = [f"more{at}" for at, form in forms.items() if form.again is not None]
+        whole = [f"({' | '.join(f'form{at}' for at in forms)})"]
+        whole += [f"({' | '.join(more)})*"] if more else []
+        self._rule("start", *whole, *self._literals(self._constraint.end))
+        for at, form in forms.items():
+            after = list(self._literals(form.after))
+            self._rule(f"form{at}", *self._literals(form.before), f"said{at}", *after)
+            if form.again is not None:
+                self._rule(f"more{at}", *self._literals(form.again), f"said{at}", *after)
+            if form.fields is None:
+                self._rule(f"said{at}", self._json(at, _any_instead(form)))
+            else:
+                self._fields(at, form, form.fields)
+        main = _Part("answer", lark_grammar="\n".join(self._rules))
+        text = msgspec.json.encode({"grammars": [main, *self._parts]}).decode()
+        return Grammar(text, self._owners)
+
+    def _fields(self, at: int, form: Form, fields: Fields) -> None:
+        made: list[str] = []
+        for number, one in enumerate(_values(form, fields)):
+            rule = f"field{at}_{number}"
+            made.append(rule if one.required else f"{rule}?")
+            if one.name is None:
+                head = [*self._literals(fields.before), f"/{fields.name}/"]
+                head += self._literals(fields.between)
+            else:
+                head = list(self._literals(fields.before + one.name + fields.between))
+            said = [" ".join(self._value(at, form, fields, kind)) for kind in one.kinds]
+            self._rule(rule, *head, f"({' | '.join(said)})")
+        self._rule(f"said{at}", *(made or ['""']))
+
+    def _value(self, at: int, form: Form, fields: Fields, value: Text | str) -> list[str]:
+        after = list(self._literals(fields.after))
+        if isinstance(value, str):
+            try:
+                return [self._json(at, _schema(replace(form, schema=value))), *after]
+            except ConstraintRefused:
+                if not form.loosens:
+                    raise
+            value = any_text(fields)
+        if after[0].startswith("<["):
+            # No token of a grammar may be empty.
+            text = f"({value.regex}) & /(?s:.+)/"
+            said = self._part(at, lark_grammar=f"start: TEXT\nTEXT: {text}")
+            return [f"({said})?" if value.may_be_empty else said, *after]
+        # One token together: of two, the first would take as its own what begins the second.
+        lark = f"start: TEXT\nTEXT: ({value.regex}) {after[0]}"
+        return [self._part(at, lark_grammar=lark), *after[1:]]
+
+    def _json(self, at: int, schema: msgspec.Raw) -> str:
+        return self._part(at, json_schema=schema)
+
+    def _part(
+        self, at: int, json_schema: msgspec.Raw | None = None, lark_grammar: str | None = None
+    ) -> str:
+        name = f"part{len(self._parts)}"
+        self._parts.append(_Part(name, json_schema, lark_grammar))
+        self._owners.append(at)
+        return f"@{name}"
+
+    def _rule(self, name: str, *parts: str) -> None:
+        self._rules.append(f"{name}: {' '.join(parts)}")
+
+    def _literals(self, text: str) -> Iterator[str]:
+        tokens = self._tokens
+        found = sorted((one for one in tokens if one in text), key=len, reverse=True)
+        pattern = "|".join(map(re.escape, found)) or r"(?!)"
+        for part in re.split(f"({pattern})", text):
+            if part in tokens:
+                yield f"<[{tokens[part]}]>"
+            elif part:
+                yield json.dumps(part)
 
 
 def refused(fault: str, form: Form | None = None) -> ConstraintRefused:
@@ -66,6 +169,26 @@ def refused(fault: str, form: Form | None = None) -> ConstraintRefused:
     whose = f" of {form.subject}" if form is not None and form.subject else ""
     text = f"the schema{whose} cannot be enforced: {told[:_MOST_FAULT_CHARS]}"
     return ConstraintRefused(text)
+
+
+def _any_instead(form: Form) -> msgspec.Raw:
+    """Return the schema of a form, or of any object where it may be loosened and has to be."""
+    try:
+        return _schema(form)
+    except ConstraintRefused:
+        if not form.loosens or form.schema == ANY_OBJECT:
+            raise
+        return _schema(replace(form, schema=ANY_OBJECT))
+
+
+def _values(form: Form, fields: Fields) -> list[Value]:
+    """Return the properties of a form, or those of any object, as above."""
+    try:
+        return values_of(form.schema, fields, lenient=form.lenient)
+    except Unenforceable as error:
+        if not form.loosens or form.schema == ANY_OBJECT:
+            raise refused(str(error), form) from error
+        return values_of(ANY_OBJECT, fields, lenient=True)
 
 
 def _schema(form: Form) -> msgspec.Raw:
@@ -83,22 +206,6 @@ def _schema(form: Form) -> msgspec.Raw:
             },
         )
     except ValueError as error:
-        if form.loosens and form.schema != ANY_OBJECT:
-            return _schema(replace(form, schema=ANY_OBJECT))
         raise refused(str(error), form) from error
-    (made,) = msgspec.json.decode(text, type=_Written).grammars
+    (made,) = msgspec.json.decode(text, type=_Made).grammars
     return made.json_schema
-
-
-def _rule(form: Form, schema: str, tokens: Mapping[str, int]) -> str:
-    return " ".join([*_literals(form.before, tokens), schema, *_literals(form.after, tokens)])
-
-
-def _literals(text: str, tokens: Mapping[str, int]) -> Iterator[str]:
-    found = sorted((one for one in tokens if one in text), key=len, reverse=True)
-    pattern = "|".join(map(re.escape, found)) or r"(?!)"
-    for part in re.split(f"({pattern})", text):
-        if part in tokens:
-            yield f"<[{tokens[part]}]>"
-        elif part:
-            yield json.dumps(part)

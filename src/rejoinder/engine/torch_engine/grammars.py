@@ -75,7 +75,7 @@ class Grammars:
             )
         try:
             async with asyncio.timeout(within_s):
-                found = self._known.get(key := _key(constraint.forms))
+                found = self._known.get(key := _key(constraint))
                 if found is None:
                     job = self._compiling.submit(caller, lambda: self._compile(key, constraint))
                     found = await asyncio.wrap_future(job)
@@ -107,16 +107,16 @@ class Grammars:
         found = self._known.get(key)  # another request may have asked meanwhile
         if found is None:
             try:
-                forms = _enforceable(constraint.forms, self._special)
-                found, size = self._matcher(forms)
+                forms = _enforceable(constraint, self._special)
+                found, size = self._matcher(replace(constraint, forms=forms))
             except _Faulty as error:
                 found, size = str(error.refusal), len(str(error.refusal))
             self._known.put(key, found, size)
         return found
 
-    def _matcher(self, forms: list[Form]) -> tuple[LLMatcher, int]:
+    def _matcher(self, constraint: Constraint) -> tuple[LLMatcher, int]:
         assert self._tokens is not None  # `guide` has looked
-        grammar = grammar_of(Constraint(forms), self._added)
+        grammar = grammar_of(constraint, self._added).text
         made = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
         if fault := made.get_error():
             raise _Faulty(refused(fault))
@@ -187,24 +187,24 @@ def _enforced_texts(schema: object) -> Iterator[str]:
             left += [value for key, value in one.items() if key not in told]
 
 
-def _key(forms: Sequence[Form]) -> bytes:
-    return hashlib.sha256(msgspec.json.encode(forms)).digest()
+def _key(constraint: Constraint) -> bytes:
+    return hashlib.sha256(msgspec.json.encode((constraint.forms, constraint.end))).digest()
 
 
-def _enforceable(forms: Sequence[Form], special: Collection[str]) -> list[Form]:
+def _enforceable(constraint: Constraint, special: Collection[str]) -> list[Form]:
     """Return forms that can be enforced: arguments of a lenient tool may be any object instead.
 
     Args:
-        forms: as asked for.
+        constraint: as asked for.
         special: texts of tokens that control the model.
 
     Raises:
         ConstraintRefused: they cost too much. Elsewhere or later they may not.
         _Faulty: one cannot be enforced.
     """
-    tried = list(forms)
+    tried = list(constraint.forms)
     for _ in range(2):  # what is loosened is loosened at once: a check takes seconds at worst
-        faults = _faults(tried, special)
+        faults = _faults(replace(constraint, forms=tried), special)
         for text, at in faults:
             form = None if at is None else tried[at]
             if at is None or form is None or not form.loosens or form.schema == ANY_OBJECT:
@@ -218,16 +218,24 @@ def _enforceable(forms: Sequence[Form], special: Collection[str]) -> list[Form]:
     return tried
 
 
-def _faults(forms: list[Form], special: Collection[str]) -> list[Fault]:
+def _faults(constraint: Constraint, special: Collection[str]) -> list[Fault]:
+    """Return what is wrong with a constraint, by the place of the form that is at fault."""
     try:
         # The check knows bytes alone; what a token costs instead is nothing.
-        grammar = grammar_of(Constraint(forms), {})
+        grammar = grammar_of(constraint, {})
     except ConstraintRefused as error:
         raise _Faulty(error) from error
+    forms = constraint.forms
     spelled = [(_spelled_token(form.schema, special), at) for at, form in enumerate(forms)]
-    found = [Fault(text, at) for text, at in spelled if text]
-    known = {at for _, at in found}
-    return found + [one for one in _tried(grammar) if one.schema not in known or one.schema is None]
+    found = {at: Fault(text, at) for text, at in spelled if text}
+    whole: list[Fault] = []
+    for text, part in _tried(grammar.text):
+        if part is None:
+            whole.append(Fault(text))
+        else:
+            at = grammar.owners[part]
+            found.setdefault(at, Fault(text, at))
+    return [*found.values(), *whole]
 
 
 def _tokens(tokenizer: ModelTokenizer, vocab_size: int) -> LLTokenizer | None:

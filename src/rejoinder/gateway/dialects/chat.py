@@ -14,7 +14,7 @@ from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.token_texts import TokenTexts
-from rejoinder.gateway.tool_choice import allowed_tools, wanted_call
+from rejoinder.gateway.tool_choice import allowed_tools, parallel_ignored, wanted_call
 
 
 class ChatCompletions:
@@ -34,9 +34,11 @@ class ChatCompletions:
         body = convert(raw, ChatBody)
         _check(body)
         check_count(body.messages, most)
+        request = _request(body)
         return Reading(
-            _request(body),
-            without_effect(raw, ChatBody, IGNORED),
+            request,
+            without_effect(raw, ChatBody, IGNORED)
+            + parallel_ignored(request.wanted_call, parallel=body.parallel_tool_calls),
             partial(self._writer, body),
         )
 
@@ -83,7 +85,7 @@ def _request(body: ChatBody) -> TurnRequest:
         stream=bool(body.stream),
         choices=body.n or 1,
         tools=tools,
-        wanted_call=wanted_call(choice, tools),
+        wanted_call=wanted_call(choice, tools, parallel=body.parallel_tool_calls),
         answer_format=_format(body.response_format),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_completion_tokens or body.max_tokens,

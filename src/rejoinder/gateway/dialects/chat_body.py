@@ -59,6 +59,7 @@ class ChatBody(Struct, kw_only=True):
     logit_bias: LogitBias | None = None
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     chat_template_kwargs: Json | None = None
     user: User | None = None
@@ -71,7 +72,7 @@ class ChatBody(Struct, kw_only=True):
 
 IGNORED = frozenset(
     (
-        "audio", "functions", "function_call", "modalities", "parallel_tool_calls", "prediction",
+        "audio", "functions", "function_call", "modalities", "prediction",
         "reasoning_effort", "safety_identifier", "service_tier", "store",
         "verbosity", "web_search_options",
     )

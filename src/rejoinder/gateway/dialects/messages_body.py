@@ -16,6 +16,8 @@ class ToolChoice(Struct):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     """Of the tool, where it is one."""
+    disable_parallel_tool_use: bool | None = None
+    """A call that is asked for is the only one."""
 
 
 class Thinking(Struct):

@@ -40,8 +40,10 @@ def asked_call(choice: ToolChoice | None, shown: Sequence[Json]) -> WantedCall |
         ApiError: 400, the choice names none of the tools, or there are none.
     """
     if choice is not None and choice.type == "tool":
-        return wanted_call({"function": {"name": choice.name}}, shown)
-    return wanted_call(None if choice is None else choice.type, shown)
+        return wanted_call({"function": {"name": choice.name}}, shown, parallel=False)
+    if choice is None:
+        return None
+    return wanted_call(choice.type, shown, parallel=not choice.disable_parallel_tool_use)
 
 
 def _tool(tool: Tool, param: str) -> Json:

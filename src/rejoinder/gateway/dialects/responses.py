@@ -21,6 +21,7 @@ from rejoinder.gateway.errors import ApiError, from_messages
 from rejoinder.gateway.json_body import check_count, convert, parse_object, without_effect
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.token_texts import TokenTexts
+from rejoinder.gateway.tool_choice import parallel_ignored
 from rejoinder.types import Json, Message
 
 
@@ -44,9 +45,12 @@ class Responses:
             check_count(body.input, most)
         offered = offered_tools(body.tools or ())
         echo = echoed(body)
+        request = _request(body, offered)
         return Reading(
-            _request(body, offered),
-            without_effect(raw, ResponsesBody, IGNORED) + _more_ignored(body, offered),
+            request,
+            without_effect(raw, ResponsesBody, IGNORED)
+            + _more_ignored(body, offered)
+            + parallel_ignored(request.wanted_call, parallel=body.parallel_tool_calls),
             partial(self._writer, body, echo, offered.spaces),
             follows=True,
             by_token=True,
@@ -104,7 +108,7 @@ def _request(body: ResponsesBody, offered: Offered) -> TurnRequest:
         model=body.model,
         stream=bool(body.stream),
         tools=tools,
-        wanted_call=asked_call(tools, body.tool_choice),
+        wanted_call=asked_call(tools, body.tool_choice, parallel=body.parallel_tool_calls),
         answer_format=_format(body),
         template_options=body.chat_template_kwargs,
         max_tokens=body.max_output_tokens,

@@ -42,6 +42,7 @@ class ResponsesBody(Struct, kw_only=True):
     include: list[str] | None = None
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
+    parallel_tool_calls: bool | None = None
     text: ResponseText | None = None
     chat_template_kwargs: Json | None = None
     user: User | None = None
@@ -62,7 +63,7 @@ REFUSED = {
 IGNORED = frozenset(
     (
         "background", "background_options", "context_management", "include", "max_tool_calls",
-        "moderation", "parallel_tool_calls", "prompt_cache_options", "prompt_cache_retention",
+        "moderation", "prompt_cache_options", "prompt_cache_retention",
         "reasoning", "safety_identifier", "service_tier", "stream_options", "truncation",
     )
 )  # fmt: skip

@@ -142,17 +142,22 @@ def _space_named(reference: Json) -> str | None:
     return name if reference.get("type") == "namespace" and isinstance(name, str) else None
 
 
-def asked_call(shown: Sequence[Json], choice: str | Json | None) -> WantedCall | None:
-    """Return the call that an answer has to begin with; ``shown`` are the tools of the prompt.
+def asked_call(
+    shown: Sequence[Json], choice: str | Json | None, *, parallel: bool | None = None
+) -> WantedCall | None:
+    """Return the call that an answer has to begin with; see ``wanted_call``.
+
+    ``shown``: the tools of the prompt.
 
     Raises:
         ApiError: 400, the choice names none of the tools, or there are none.
     """
     if not isinstance(choice, dict):
-        return wanted_call(choice, shown)
+        return wanted_call(choice, shown, parallel=parallel)
     if choice.get("type") == "function":
-        return wanted_call({"function": {"name": _named(choice)}}, shown)
-    return wanted_call(choice.get("mode") if choice.get("mode") == "required" else None, shown)
+        return wanted_call({"function": {"name": _named(choice)}}, shown, parallel=False)
+    mode = choice.get("mode") if choice.get("mode") == "required" else None
+    return wanted_call(mode, shown, parallel=parallel)
 
 
 def _named(reference: Json) -> object:

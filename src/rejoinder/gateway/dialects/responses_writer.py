@@ -136,7 +136,7 @@ class ResponseWriter:
             "max_tool_calls": None,
             "model": opened.model,
             "output": self._output.items(),
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": body.previous_response_id,
             "prompt_cache_key": body.prompt_cache_key,
             "reasoning": {"effort": None, "summary": None},

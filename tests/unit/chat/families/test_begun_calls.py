@@ -94,19 +94,48 @@ def test_what_frames_the_arguments_goes_on_from_the_beginning_and_is_read_as_one
     texts = replace(tokenizer(name), chat_template=template)
     family = choose_family(name, texts, ChatTemplateRenderer(texts))
     begun = family.begun_call([], "f" if named else None) or []
-    before, after = family.call_frame("f", named=named)
+    frame = family.call_frame("f", named=named)
     reader = family.reader([], TOOLS, (), begun)
-    found = summary(reader.feed(texts.encode(before + '{"s": "</a>"}' + after), last=True))
+    said = frame.before + '{"s": "</a>"}' + frame.after + frame.end
+    found = summary(reader.feed(texts.encode(said), last=True))
     assert (found.content, found.reasoning) == ("", None)
     assert found.calls == [("f", '{"s": "</a>"}')]
 
 
-@pytest.mark.parametrize(("name", "template"), [*PLAIN, ("generic", "")])
-def test_families_that_write_no_json_have_no_frame(name, template):
+@pytest.mark.parametrize(("name", "template"), [*PLAIN, ("qwen", ""), ("deepseek", "")])
+def test_only_families_that_write_no_json_have_fields(name, template):
     texts = replace(tokenizer(name), chat_template=template)
-    assert (
-        choose_family(name, texts, ChatTemplateRenderer(texts)).call_frame("f", named=True) is None
-    )
+    frame = choose_family(name, texts, ChatTemplateRenderer(texts)).call_frame("f", named=True)
+    assert (frame.fields is not None) == ((name, template) in PLAIN)
+
+
+def test_a_family_without_calls_frames_none():
+    assert family_of("generic").call_frame("f", named=True) is None
+
+
+SHOWS = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }} {% endfor %}"
+SHOWS += "{% endfor %}"
+FIRST = SHOWS.replace("m.tool_calls or []", "(m.tool_calls or [])[:1]")
+REFUSES = "{% for m in messages %}{% if m.tool_calls and m.tool_calls|length != 1 %}"
+REFUSES += "{{ raise_exception('one call at once') }}{% endif %}{% endfor %}" + SHOWS
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "several"),
+    [
+        ("qwen", SHOWS, True),
+        ("llama", SHOWS, True),
+        ("llama", REFUSES, False),
+        ("qwen", FIRST, False),
+        ("qwen", "", False),
+        ("gpt-oss", SHOWS, False),
+    ],
+)
+def test_several_calls_are_framed_where_the_template_can_show_them(name, template, several):
+    texts = replace(tokenizer(name), chat_template=template)
+    family = choose_family(name, texts, ChatTemplateRenderer(texts))
+    assert (family.call_frame("f", named=True, several=True).again is not None) is several
+    assert family.call_frame("f", named=True).again is None
 
 
 def test_nothing_stops_in_what_the_model_did_not_write():

@@ -61,8 +61,8 @@ def function(name: str) -> dict:
     [
         ("auto", ["clock"], ["clock"], None),
         ("auto", ["clock", "weather", "unknown"], ["weather", "clock"], None),
-        ("required", ["clock", "weather"], ["weather", "clock"], WantedCall(None)),
-        ("required", ["clock"], ["clock"], WantedCall("clock")),
+        ("required", ["clock", "weather"], ["weather", "clock"], WantedCall(None, several=True)),
+        ("required", ["clock"], ["clock"], WantedCall("clock", several=True)),
         ("auto", [], [], None),
     ],
 )
@@ -97,6 +97,18 @@ def test_allowed_tools_that_say_nothing_possible_are_refused(read, allowed):
 def test_fields_without_effect_are_named_and_unknown_ones_are_not(read):
     fields = {"parallel_tool_calls": False, "reasoning_effort": "low", "store": True}
     assert sorted(read(**fields, brand_new=1).ignored) == ["other", *fields]
+
+
+@pytest.mark.parametrize(
+    ("fields", "several"),
+    [({}, True), ({"parallel_tool_calls": True}, True), ({"parallel_tool_calls": False}, False)],
+)
+def test_calls_that_are_asked_for_may_be_several(read, fields, several):
+    asked = read(tools=[function("a"), function("b")], tool_choice="required", **fields)
+    assert asked.request.wanted_call == WantedCall(None, several=several)
+    assert asked.ignored == []
+    named = read(tools=[function("a")], tool_choice=function("a"), **fields)
+    assert named.request.wanted_call == WantedCall("a")
 
 
 def test_more_messages_than_can_fit_are_refused_before_they_are_looked_at(read):

@@ -65,7 +65,9 @@ def test_tools_take_the_form_that_chat_templates_know():
     [
         ({"type": "auto"}, None),
         ({"type": "none"}, None),
-        ({"type": "any"}, WantedCall("weather")),
+        ({"type": "any"}, WantedCall("weather", several=True)),
+        ({"type": "any", "disable_parallel_tool_use": True}, WantedCall("weather")),
+        ({"type": "any", "disable_parallel_tool_use": False}, WantedCall("weather", several=True)),
         ({"type": "tool", "name": "weather"}, WantedCall("weather")),
     ],
 )

@@ -64,14 +64,23 @@ def test_the_choice_says_which_tools_the_prompt_names(choice, shown):
         (None, None),
         ("auto", None),
         ("none", None),
-        ("required", WantedCall(None)),
+        ("required", WantedCall(None, several=True)),
         ({"type": "function", "name": "clock"}, WantedCall("clock")),
         ({"type": "allowed_tools", "mode": "auto", "tools": [CLOCK]}, None),
-        ({"type": "allowed_tools", "mode": "required", "tools": [CLOCK]}, WantedCall("clock")),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [CLOCK]},
+            WantedCall("clock", several=True),
+        ),
     ],
 )
 def test_the_choice_says_which_call_is_asked_for(choice, call):
     assert asked_call(shown_tools(offered_tools([WEATHER, CLOCK]), choice), choice) == call
+
+
+def test_calls_that_are_not_parallel_are_one():
+    shown = shown_tools(offered_tools([WEATHER, CLOCK]), "required")
+    assert asked_call(shown, "required", parallel=False) == WantedCall(None)
+    assert asked_call(shown, "required", parallel=True) == WantedCall(None, several=True)
 
 
 @pytest.mark.parametrize(

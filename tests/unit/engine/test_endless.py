@@ -1,0 +1,65 @@
+"""Schemas that need themselves again have no finite text; others that recurse do."""
+
+from __future__ import annotations
+
+import pytest
+
+from rejoinder.engine.torch_engine.endless import endless_part
+
+NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+LIST = {"type": "array", "items": {"$ref": "#"}}
+PART = {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "required": ["x"]}
+
+
+def of(**properties: object) -> dict:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({**NODE, "required": ["next"]}, "#"),
+        ({**LIST, "minItems": 1}, "#"),
+        ({"type": "array", "prefixItems": [{"$ref": "#"}], "minItems": 1}, "#"),
+        ({"$ref": "#"}, "#"),
+        ({"anyOf": [of(a={"$ref": "#"}), of(b={"$ref": "#"})]}, "#"),
+        ({"type": "object", "additionalProperties": {"$ref": "#"}, "required": ["a"]}, "#"),
+        # A part that need not be said, but cannot be ended once it has begun.
+        ({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": PART}}, "#/properties/a"),
+        ({"anyOf": [{"type": "null"}, PART], "$defs": {"n": PART}}, "#/anyOf/1"),
+        ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": of(x={"$ref": "#"})}}, "#"),
+    ],
+)
+def test_what_needs_itself_is_found_nearest_to_the_root(schema, place):
+    assert endless_part(schema) == place
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        NODE,
+        LIST,
+        {**NODE, "required": ["next"], "type": ["object", "null"]},
+        of(next={"anyOf": [{"$ref": "#"}, {"type": "null"}]}),
+        of(children=LIST),
+        of(a={"$ref": "#/$defs/leaf"}) | {"$defs": {"leaf": {"type": "string"}, "n": PART}},
+        of(a={"$ref": "https://example.com/x.json"}),
+        of(a={"$ref": "#/nowhere"}, b={"$ref": "#nobody"}),
+        of(a={"enum": [1]}, b={"const": 2}),
+        {"type": "object", "required": ["a", 3]},
+        {"required": "a", "properties": [], "anyOf": {}},
+        True,
+        [1],
+        None,
+    ],
+)
+def test_what_some_finite_text_fits_is_none(schema):
+    assert endless_part(schema) is None
+
+
+def test_a_long_chain_is_followed_to_its_end():
+    chain = {f"d{n}": of(x={"$ref": f"#/$defs/d{n + 1}"}) for n in range(300)}
+    root = {"$ref": "#/$defs/d0", "$defs": {**chain, "d300": {"type": "string"}}}
+    assert endless_part(root) is None
+    root["$defs"]["d300"] = of(x={"$ref": "#/$defs/d7"})
+    assert endless_part(root) == "#"
