@@ -688,7 +688,8 @@ def test_steps_that_changed_no_weights_make_no_sample_older(story: Story) -> Non
     for reason in ("all_alike", None, "no_signal"):  # the second one trained
         other = story.sample(version=story.lineage().head_version)
         (sample,) = [one for one in story.take() if one.turn_id == other.turn_id]
-        step = story.step([sample])
+        files = {"uri": story.journal.versions(POLICY)[-1].uri} if reason else {}
+        step = story.step([sample], **files)
         used = [replace(one, untrained=reason) for one in step.samples]
         story.journal.commit_step(LEASE, story.lease(), replace(step, samples=used))
     assert story.lineage().head_version == 3

@@ -163,20 +163,31 @@ def _print_table(versions: list[PolicyVersion]) -> None:
     )
     for column in table.columns:
         column.no_wrap = True
+    owners: dict[str, int] = {}
+    for version in versions:
+        owners.setdefault(version.uri, version.version)
     for version in reversed(versions):
         style = _STATE_STYLES.get(version.state, "")
         state = f"[{style}]{version.state}[/{style}]" if style else str(version.state)
-        files = ("resumable" if version.checkpoint_uri else "weights") if version.files else "-"
         table.add_row(
             str(version.version),
             state,
             "-" if version.step is None else str(version.step),
             "-" if version.parent is None else str(version.parent),
             age(max(0.0, time.time() - version.created_at)),
-            files,
+            _files(version, owners[version.uri]),
             *(_figure(version.metrics.get(name)) for name in _FIGURES.values()),
         )
     out().print(table)
+
+
+def _files(version: PolicyVersion, owner: int) -> str:
+    """Say what of a version is on disk; ``owner`` is the version whose weights it has."""
+    if not version.files:
+        return "-"
+    if owner != version.version:  # its step changed no weights
+        return f"as {owner}, resumable" if version.checkpoint_uri else f"as {owner}"
+    return "resumable" if version.checkpoint_uri else "weights"
 
 
 def _figure(value: object) -> str:

@@ -143,10 +143,11 @@ class TrainerConfig(Section):
     """Versions a sample may lag behind, those of steps that changed no weights not counted; older
     ones are dropped with the reason ``stale``."""
     checkpoint_every: int = Field(4, ge=1)
-    """Steps between checkpoints with optimizer and RNG; every step writes a version."""
+    """Steps between checkpoints with optimizer and RNG; every step makes a version."""
     keep_checkpoints: int = Field(2, ge=1)
     keep_versions: int = Field(4, ge=1)
-    """Newest versions whose weights stay on disk; live, pinned and checkpointed ones always do."""
+    """Newest versions whose weights stay on disk, those with the same weights counted once; live,
+    pinned and checkpointed ones always do."""
     seed: int = 0
     poll_s: float = Field(0.5, gt=0)
     nice: int = Field(5, ge=0, le=19)

@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal.base import Lineage
-from rejoinder.journal.columns import decode_json
 from rejoinder.journal.schema import consumption, lineages, policies, policy_versions, steps
 from rejoinder.types import BASE_VERSION, VersionState, new_id
 
@@ -133,19 +132,21 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
 
     Distance is counted along the tree of versions, because numbers jump over orphaned and rolled
     back versions. A version beside the chain counts the steps up to the common ancestor and down.
-    A step that left the weights as they were counts nothing.
+    A step that left the weights as they were, so that its version has its parent's files, counts
+    nothing.
     """
     rows = connection.execute(
-        sa.select(policy_versions.c.version, policy_versions.c.parent).where(
-            policy_versions.c.policy == lineage.policy, policy_versions.c.parent.is_not(None)
+        sa.select(policy_versions.c.version, policy_versions.c.parent, policy_versions.c.uri).where(
+            policy_versions.c.policy == lineage.policy
         )
     ).all()
-    unchanged = _unchanged(connection, lineage.policy)
+    files = {row.version: row.uri for row in rows}
     near, same = _Neighbours(set), _Neighbours(set)
-    for version, parent in rows:
-        kind = same if version in unchanged else near
-        kind[version].add(parent)
-        kind[parent].add(version)
+    for version, parent, uri in rows:
+        if parent is not None:
+            kind = same if files[parent] == uri else near
+            kind[version].add(parent)
+            kind[parent].add(version)
     fresh = ring = _alike({lineage.head_version}, same)
     for _ in range(max_staleness):
         ring = _alike({one for version in ring for one in near[version]} - fresh, same)
@@ -166,18 +167,6 @@ def _alike(versions: set[int], same: _Neighbours) -> set[int]:
         found |= new
         left += new
     return found
-
-
-def _unchanged(connection: Connection, policy: str) -> set[int]:
-    """Return the versions whose step left the weights as they were: no sample trained."""
-    rows = connection.execute(
-        sa.select(steps.c.version, steps.c.samples, steps.c.untrained).where(
-            steps.c.policy == policy, steps.c.untrained.is_not(None)
-        )
-    )
-    return {
-        version for version, count, reasons in rows if sum(decode_json(reasons).values()) == count
-    }
 
 
 def replayed_samples(connection: Connection, lineage_id: str, after_version: int) -> list[str]:

@@ -2,7 +2,8 @@
 
 The journal says which versions count; the disk says what of them is there. Under
 ``<home>/policies/<policy>/``: ``versions/v000012/`` holds weights that engines load, and
-``checkpoints/v000012/`` what training needs beside them to go on from version 12.
+``checkpoints/v000012/`` what training needs beside them to go on from version 12. A version whose
+step changed no weights has the files of its parent; those of the base are not here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from rejoinder.errors import ConfigError
 from rejoinder.journal.base import PolicyVersion
+from rejoinder.models.embedded import local_path
 from rejoinder.policy.durable import PARTIAL, discard, read_marker
-from rejoinder.types import BASE_VERSION, Json, VersionState
+from rejoinder.types import Json, VersionState
 
 _NAME = re.compile(r"v(\d+)")
 
@@ -49,10 +51,6 @@ class PolicyFiles:
         """Return what a version's checkpoint says of itself, or None if it is not complete."""
         return read_marker(self.checkpoint(number))
 
-    def has_weights(self, number: int) -> bool:
-        """Whether a version's weights are complete on disk; those of the base are not here."""
-        return number == BASE_VERSION or read_marker(self.version(number)) is not None
-
     def remove_leftovers(
         self, versions: Collection[PolicyVersion], confirm: Callable[[], None]
     ) -> list[str]:
@@ -81,13 +79,23 @@ class PolicyFiles:
         return removed
 
     def remove_version(self, number: int) -> None:
-        """Delete a version's weights and its checkpoint."""
+        """Delete a version's own weights, if it has any, and its checkpoint."""
         discard(self.version(number))
         self.remove_checkpoint(number)
 
     def remove_checkpoint(self, number: int) -> None:
         """Delete a version's checkpoint."""
         discard(self.checkpoint(number))
+
+
+def is_base(version: PolicyVersion) -> bool:
+    """Whether a version has the start weights: the base itself, and what never moved from it."""
+    return version.uri == version.base_uri
+
+
+def has_weights(version: PolicyVersion) -> bool:
+    """Whether a version's weights are complete on disk; the base is taken to be."""
+    return is_base(version) or read_marker(local_path(version.uri)) is not None
 
 
 def expendable(
@@ -97,15 +105,19 @@ def expendable(
 
     Kept are the base, the newest ``keep``, live and pinned ones, those with a checkpoint, and
     ``start``, from which the lineage can begin anew. Orphaned ones are never served again.
+    Versions with the same files count as one, and go together.
     """
-    with_files = [one for one in versions if one.files and one.version != BASE_VERSION]
-    servable = sorted(one.version for one in with_files if one.state is not VersionState.ORPHANED)
-    kept = {*servable[-keep:], *(set(checkpoints) & set(servable)), start}
-    return sorted(
-        one.version
+    with_files = [one for one in versions if one.files and not is_base(one)]
+    servable = [one for one in with_files if one.state is not VersionState.ORPHANED]
+    newest = sorted(servable, key=lambda one: one.version, reverse=True)
+    kept = set(list(dict.fromkeys(one.uri for one in newest))[:keep])
+    kept |= {one.uri for one in servable if one.version in checkpoints}
+    kept |= {
+        one.uri
         for one in with_files
-        if one.version not in kept and not one.pinned and one.state is not VersionState.LIVE
-    )
+        if one.version == start or one.pinned or one.state is VersionState.LIVE
+    }
+    return sorted(one.version for one in with_files if one.uri not in kept)
 
 
 def _numbers(parent: Path) -> list[int]:

@@ -1,4 +1,7 @@
-"""From a step in memory to a version in the registry: files first, then one transaction."""
+"""From a step in memory to a version in the registry: files first, then one transaction.
+
+A step that changed no weights writes none: its version has the files of its parent.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,8 @@ class Publisher:
             LeaseLost: another trainer has taken over; nothing was committed.
         """
         try:
-            version = self._write(run, metrics)
+            is_changed = any(one.untrained is None for one in used)
+            version = self._write(run, metrics, is_changed=is_changed)
         except FileExistsError as error:
             # A predecessor's, that fell asleep in the act; cleaning up at the next load removes it.
             log.warning("the step's files cannot take their place", reason=str(error))
@@ -104,22 +108,25 @@ class Publisher:
             lease = run.lease
             self._journal.record_checkpoint(lease.name, lease.fence, head.policy, head.version, uri)
 
-    def _write(self, run: Run, metrics: dict[str, float]) -> PolicyVersion:
-        lineage = run.lineage
+    def _write(self, run: Run, metrics: dict[str, float], *, is_changed: bool) -> PolicyVersion:
+        lineage, head = run.lineage, run.head
         number, step = lineage.next_version, lineage.next_step
         due = step % self._checkpoint_every == 0
         marker = _marker(lineage, number, step)
-        with durable_directory(self._files.version(number), marker, run.lease.confirm) as made:
-            self._backend.save_weights(made)
+        uri, kind = head.uri, head.kind
+        if is_changed:
+            uri, kind = self._files.version(number).as_uri(), self._backend.kind
+            with durable_directory(self._files.version(number), marker, run.lease.confirm) as made:
+                self._backend.save_weights(made)
         if due:
             self._write_checkpoint(run, number, marker)
         return PolicyVersion(
             policy=lineage.policy,
             version=number,
-            uri=self._files.version(number).as_uri(),
-            kind=self._backend.kind,
-            base_uri=run.head.base_uri,
-            parent=run.head.version,
+            uri=uri,
+            kind=kind,
+            base_uri=head.base_uri,
+            parent=head.version,
             lineage_id=lineage.lineage_id,
             step=step,
             state=VersionState.LIVE,

@@ -10,10 +10,9 @@ import structlog
 from rejoinder.errors import JournalError
 from rejoinder.journal.base import Lineage, PolicyVersion, TrainJournal
 from rejoinder.models.embedded import local_path
-from rejoinder.policy.files import PolicyFiles
+from rejoinder.policy.files import PolicyFiles, has_weights, is_base
 from rejoinder.policy.registry import PolicyRegistry, in_lineage
 from rejoinder.trainer.lease import Lease
-from rejoinder.types import BASE_VERSION
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +64,7 @@ def resume(
         )
         lineage = journal.current_lineage(policy)
     head = next(one for one in versions if one.version == target)
-    if not files.has_weights(target):
+    if not has_weights(head):
         raise JournalError(
             f"the weights of version {target} of {policy!r} are missing in {local_path(head.uri)}: "
             "restore them, or choose another version with `rejoinder policy rollback`"
@@ -73,7 +72,7 @@ def resume(
     return Resumption(
         lineage=lineage,
         head=head,
-        weights=None if target == BASE_VERSION else local_path(head.uri),
+        weights=None if is_base(head) else local_path(head.uri),
         checkpoint=None if chosen is None else files.checkpoint(chosen),
         as_served=target == lineage.from_version,
         freed=freed,
@@ -84,8 +83,9 @@ def _newest_checkpoint(
     lineage: Lineage, versions: list[PolicyVersion], files: PolicyFiles
 ) -> int | None:
     """Return the newest version of the lineage, its start included, that can be gone on from."""
-    usable = in_lineage(lineage, versions)
+    numbers = in_lineage(lineage, versions)
+    usable = {one.version for one in versions if one.version in numbers and has_weights(one)}
     for number in reversed(files.checkpoints()):
-        if number in usable and files.has_weights(number):
+        if number in usable:
             return number
     return None

@@ -15,7 +15,7 @@ from rejoinder.journal.base import PolicyVersion, StepSample, TrainSample
 from rejoinder.trainer.aggregation import token_weights
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts
-from rejoinder.types import BASE_VERSION, Fate
+from rejoinder.types import Fate
 
 MIXED_VERSIONS = "mixed_versions"
 """Several versions sampled it, and the loss corrects nothing (design: in flight across an
@@ -130,14 +130,17 @@ def _with_prompts(
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:
     """Return how many training steps lie between each version and the head, up its parents.
 
-    Versions beside the chain, of a lineage that was rolled back, are not in it.
+    Versions beside the chain, of a lineage that was rolled back, are not in it. A step that changed
+    no weights, so that its version has its parent's files, counts nothing.
     """
-    parents = {one.version: one.parent for one in versions}
-    distances: dict[int, int] = {}
-    current: int | None = head_version
-    while current is not None:
-        distances[current] = len(distances)
-        current = parents.get(current) if current != BASE_VERSION else None
+    known = {one.version: one for one in versions}
+    current = known.get(head_version)
+    distances = {head_version: 0}
+    while current is not None and current.parent is not None:
+        parent = known.get(current.parent)
+        is_moved = parent is None or parent.uri != current.uri
+        distances[current.parent] = distances[current.version] + is_moved
+        current = parent
     return distances
 
 

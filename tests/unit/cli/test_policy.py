@@ -1,12 +1,17 @@
-"""What ``rejoinder policy show`` prints for people."""
+"""What ``rejoinder policy list`` and ``policy show`` print for people."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
+
+from journal_story import Story
 
 from rejoinder.cli import terminal
 from rejoinder.cli.main import app
@@ -38,3 +43,19 @@ def test_a_place_is_shown_whole_however_narrow_the_terminal() -> None:
 
 def test_the_time_of_a_version_is_readable() -> None:
     assert re.search(r"^created_at +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", show(), re.MULTILINE)
+
+
+def test_the_list_says_whose_weights_a_version_has(tmp_path: Path) -> None:
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        journal.ensure_policy("default", "default", PLACE, "base-hash")
+        story = Story.__new__(Story)
+        story.journal = journal
+        story.commit([], checkpoint_uri="/c/1")
+        story.commit([], uri="/policies/1")
+        story.commit([], uri="/policies/1", checkpoint_uri="/c/3")
+    result = CliRunner().invoke(app, ["policy", "list"], env={"COLUMNS": "100"})
+    files = {line.split()[0]: line for line in result.stdout.splitlines()[1:]}
+    assert re.search(r"\d s +as 1, resumable ", files["3"])
+    assert re.search(r"\d s +as 1 ", files["2"])
+    assert re.search(r"\d s +resumable ", files["1"])
+    assert re.search(r"\d s +weights ", files["0"])

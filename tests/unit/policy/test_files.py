@@ -10,7 +10,7 @@ import pytest
 from rejoinder.errors import ConfigError, LeaseLost
 from rejoinder.journal.base import PolicyVersion
 from rejoinder.policy.durable import durable_directory
-from rejoinder.policy.files import PolicyFiles, expendable
+from rejoinder.policy.files import PolicyFiles, expendable, has_weights
 from rejoinder.types import VersionState, WeightsKind
 
 
@@ -18,7 +18,7 @@ def version(number: int, **changes: Any) -> PolicyVersion:
     fields: dict[str, Any] = {
         "policy": "default",
         "version": number,
-        "uri": "file:///nowhere",
+        "uri": f"file:///nowhere/{number}" if number else "file:///base",
         "kind": WeightsKind.FULL,
         "base_uri": "file:///base",
         "parent": number - 1 if number else None,
@@ -85,8 +85,9 @@ def test_nothing_is_there_before_the_first_version(tmp_path: Path) -> None:
     files = PolicyFiles(tmp_path, "default")
     assert files.checkpoints() == []
     assert files.remove_leftovers([version(0)], lambda: None) == []
-    assert files.has_weights(0)
-    assert not files.has_weights(1)
+    assert has_weights(version(0))
+    assert has_weights(version(1, uri="file:///base"))
+    assert not has_weights(version(1))
 
 
 def test_the_newest_versions_stay() -> None:
@@ -116,6 +117,18 @@ def test_orphaned_versions_do_not_count_as_new_ones() -> None:
         version(4, state=VersionState.ORPHANED),
     ]
     assert expendable(versions, [3], keep=1, start=0) == [1, 3, 4]
+
+
+def test_versions_with_the_same_files_count_as_one_and_go_together() -> None:
+    unmoved = [version(0), version(1, uri="file:///base")]
+    first, second = version(2), version(5)
+    alike = [version(number, uri=first.uri) for number in (3, 4)]
+    versions = [*unmoved, first, *alike, second]
+    assert expendable(versions, [], keep=2, start=0) == []
+    assert expendable(versions, [], keep=1, start=0) == [2, 3, 4]
+    assert expendable(versions, [3], keep=1, start=0) == []
+    alike[1] = version(4, uri=first.uri, state=VersionState.LIVE)
+    assert expendable([*unmoved, first, *alike, second], [], keep=1, start=0) == []
 
 
 @pytest.mark.parametrize("name", [".", ".."])

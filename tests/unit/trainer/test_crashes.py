@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from rejoinder.config import Config
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.durable import PARTIAL
-from rejoinder.policy.files import PolicyFiles
+from rejoinder.policy.files import PolicyFiles, has_weights
 from rejoinder.types import VersionState
 
 from .crash_trainer import MOMENTS
@@ -95,11 +95,40 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_trains_twice(
     on_disk = {path.name for path in (root / "versions").iterdir()}
     with_files = [number for number, version in versions.items() if number and version.files]
     assert on_disk == {files.version(number).name for number in with_files}
-    assert all(map(files.has_weights, with_files))
+    assert all(has_weights(versions[number]) for number in with_files)
     assert files.checkpoints()[-1] == head
     if lora is None:
         start, now = story.model, load_plain(files.version(head))
         assert not torch.equal(start.lm_head.weight, now.lm_head.weight)
+
+
+def test_killed_anywhere_samples_that_teach_nothing_are_used_up_once(
+    make_config: Callable[..., Config], story: TrainStory
+) -> None:
+    batches = 4
+    for seed in range(4 * batches):
+        story.add_sample(1, seed=seed)
+    config = make_config(checkpoint_every=2, baseline="leave_one_out", lora={"rank": 2})
+    moments = [
+        "before the commit",
+        "after the commit",
+        "while rewinding",
+        "before the checkpoint",
+        "before the second commit",
+        "before the third commit",
+        "before retention",
+        "to the end",
+    ]
+    assert run_and_kill(config, moments) == [
+        *((moment, KILLED) for moment in moments[:-1]),
+        ("to the end", 0),
+    ]
+    assert [step for step, _, _ in story.steps()] == list(range(1, batches + 1))
+    consumed = story.consumed()
+    assert len(consumed) == len(set(consumed)) == 4 * batches
+    versions = story.versions()
+    assert {one.uri for one in versions.values()} == {versions[0].uri}
+    assert not (config.versions_path / POLICY / "versions").exists()
 
 
 @pytest.mark.parametrize(

@@ -209,11 +209,11 @@ def test_hints_that_the_teacher_refused_are_dropped_with_their_own_reason() -> N
     assert [step.sample_of(turn) for turn in step.turns] == ["s3", "s2"]
 
 
-def version(number: int, parent: int | None) -> PolicyVersion:
+def version(number: int, parent: int | None, files: int | None = None) -> PolicyVersion:
     return PolicyVersion(
         policy="default",
         version=number,
-        uri="",
+        uri=f"/versions/{number if files is None else files}",
         kind=WeightsKind.FULL,
         base_uri="",
         parent=parent,
@@ -230,6 +230,12 @@ def test_distances_follow_parents_and_not_numbers() -> None:
         version(0, None), version(1, 0), version(2, 1), version(3, 2), version(4, 1), version(7, 4),
     ]  # fmt: skip
     assert steps_to_head(versions, 7) == {7: 0, 4: 1, 1: 2, 0: 3}
+
+
+def test_a_step_that_changed_no_weights_is_no_distance() -> None:
+    versions = [version(0, None), version(1, 0), version(2, 1, files=1), version(3, 2)]
+    assert steps_to_head(versions, 3) == {3: 0, 2: 1, 1: 1, 0: 2}
+    assert steps_to_head(versions, 2) == {2: 0, 1: 0, 0: 1}
 
 
 def test_a_figure_that_is_not_finite_is_left_out() -> None:

@@ -588,6 +588,48 @@ def test_old_weights_and_checkpoints_are_deleted(make_trainer: Make, story: Trai
     assert versions[5].checkpoint_uri is None
 
 
+def test_steps_that_change_nothing_share_files_and_cost_no_version_to_roll_back_to(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    for seed, verdict in enumerate([*(1, -1) * 4, *(1,) * 12]):  # two steps teach, three do not
+        story.add_sample(verdict, seed=seed)
+    settings = {"checkpoint_every": 1, "keep_checkpoints": 1, "keep_versions": 2}
+    trainer = make_trainer(**settings)
+    trainer.algorithm = Binary("leave_one_out")
+    trainer.train(5)
+    versions = story.versions()
+    assert [one.uri for one in versions.values()][3:] == [versions[2].uri] * 3
+    assert all(one.files for one in versions.values())
+    assert [number for number in range(1, 6) if trainer.files.version(number).exists()] == [1, 2]
+    assert story.live() == 5
+    assert len(story.consumed()) == len(set(story.consumed())) == 20
+
+    again = make_trainer(**settings)
+    story.add_samples(8, first_seed=30, version=5)
+    again.train(7)
+    assert again.backend.loads == [(8, 2)], "from the checkpoint of a version without own files"
+    assert [number for number in range(8) if again.files.version(number).exists()] == [6, 7]
+    files = [number for number, one in story.versions().items() if one.files]
+    assert files == [0, 6, 7], "what shares files goes with them"
+
+
+def test_before_the_first_lesson_versions_are_the_start_weights(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    for seed in range(4):
+        story.add_sample(1, seed=seed)
+    trainer = make_trainer()
+    trainer.algorithm = Binary("leave_one_out")
+    trainer.train(1)
+    base, first = story.versions().values()
+    assert (first.uri, first.kind, first.parent) == (base.uri, base.kind, 0)
+    story.add_samples(4, first_seed=10)
+    again = make_trainer()
+    again.train(2)
+    assert again.backend.loads == [(0, 0)]
+    assert len(again.backend.learned) == 4
+
+
 def test_what_the_lineage_starts_from_is_never_deleted(
     make_trainer: Make, story: TrainStory
 ) -> None:
