@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rejoinder.algorithms import build_algorithm
@@ -199,6 +200,18 @@ class Story:
     def train(self, limit: int = 100, **version: Any) -> StepCommit:
         """Take what is ready and commit a step with it."""
         return self.commit(self.take(limit), **version)
+
+    def train_of(self, untrained: Mapping[str, str]) -> StepCommit:
+        """Commit a step with what is ready; those turns change nothing in it, for these reasons."""
+        taken = self.take()
+        step = self.step(taken)
+        used = [
+            replace(one, untrained=untrained.get(sample.turn_id))
+            for one, sample in zip(step.samples, taken, strict=True)
+        ]
+        step = replace(step, samples=used)
+        self.journal.commit_step(LEASE, self.lease(), step)
+        return step
 
     def ready(self, staleness: int = 4) -> int:
         return self.journal.ready_count(self.lineage(), staleness)

@@ -112,8 +112,14 @@ def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:
     for hint in entry["hints"]:
         yield "hint", _with(hint["text"], _maker(hint["hinted_by"]))
     if (sample := entry["sample"]) is not None:
-        used = ", ".join(map(str, sample["consumed_by"]))
-        yield "sample", _with(f"trained version {used}" if used else "not trained", sample["fate"])
+        uses = [_use(one) for one in sample["consumed_by"]] or ["not trained"]
+        yield "sample", _with("; ".join(uses), sample["fate"])
+
+
+def _use(used: Json) -> str:
+    if used["untrained"] is None:
+        return f"trained version {used['version']}"
+    return f"used up by version {used['version']}, changed no weights: {used['untrained']}"
 
 
 def _maker(hinted_by: Json) -> str | None:

@@ -7,7 +7,9 @@ setting or that it was held to a form; or None), ``trace`` (hexadecimal), ``reas
 ``link`` (None for turns of before it was kept), ``replies`` [{child, kind, messages, outcome,
 created_at}], ``branches`` (further requests that continue its answer, without a next state of their
 own), ``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind,
-model, prompt}}], ``sample`` {reward, source, fate, consumed_by [version]} or None.
+model, prompt}}], ``sample`` {reward, source, fate, consumed_by
+[{version, untrained}]} or None; ``untrained`` is why a step that used it up changed no weights by
+it, None where it did.
 
 ``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
 {messages, left_out} of a turn with a parent, ``prompt`` {rule, why, turns, ids} of one whose
@@ -25,7 +27,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.journal.columns import decode_json, decode_sampling, valid_text
 from rejoinder.journal.payloads import read_messages
-from rejoinder.journal.samples import maker_of
+from rejoinder.journal.samples import maker_of, use_of
 from rejoinder.journal.schema import (
     answers,
     consumption,
@@ -136,7 +138,7 @@ def _sample(connection: Connection, turn_id: str) -> Json | None:
     if row is None:
         return None
     used = (
-        sa.select(consumption.c.version)
+        sa.select(consumption)
         .where(consumption.c.sample_id == row.sample_id)
         .order_by(consumption.c.version)
     )
@@ -144,5 +146,5 @@ def _sample(connection: Connection, turn_id: str) -> Json | None:
         "reward": row.reward,
         "source": row.source,
         "fate": row.fate,
-        "consumed_by": list(connection.scalars(used)),
+        "consumed_by": [use_of(one) for one in connection.execute(used)],
     }

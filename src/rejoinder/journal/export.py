@@ -9,7 +9,8 @@ A turn's line: ``type`` "turn", ``turn``, ``completion`` and ``choice`` (what fe
 ``verdicts`` [{source, kind, score, why, votes, fingerprint, created_at}],
 ``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate,
 hints [text], hinted_by [{fingerprint, kind, model, prompt}] with one for each hint (None in it for
-hints of before it was kept), consumed_by [version]} or None.
+hints of before it was kept), consumed_by [{version, untrained}]} or None; ``untrained`` is why a
+step that used it up changed no weights by it, None where it did.
 
 A step's line: ``type`` "step", ``policy``, ``step``, ``version``, ``samples``, ``untrained``
 {reason: samples that changed no weights}, ``mean_score``, ``metrics``, ``started_at``,
@@ -27,7 +28,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.journal.columns import decode_json, decode_sampling, decode_versions, decode_votes
 from rejoinder.journal.payloads import read_conversation, read_messages
-from rejoinder.journal.samples import maker_of
+from rejoinder.journal.samples import maker_of, use_of
 from rejoinder.journal.schema import (
     answers,
     consumption,
@@ -234,5 +235,5 @@ def _sample(related: _Related, turn_id: str) -> Json | None:
         "fate": row.fate,
         "hints": [hint.text for hint in drawn],
         "hinted_by": [maker_of(hint) for hint in drawn],
-        "consumed_by": [used.version for used in related.consumption.get(row.sample_id, ())],
+        "consumed_by": [use_of(used) for used in related.consumption.get(row.sample_id, ())],
     }

@@ -48,6 +48,11 @@ def maker_of(hint: Any) -> Json:
     return {one.name: getattr(hint, one.name) for one in fields(HintMaker)}
 
 
+def use_of(row: Any) -> Json:
+    """Return what a step made of a sample, from the row of its consumption."""
+    return {"version": row.version, "untrained": row.untrained}
+
+
 def cancel_sample(connection: Connection, turn_id: str, fate: Fate) -> None:
     """Take a turn's sample out of training; nothing happens if there is none."""
     connection.execute(

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0008"
+REVISION = "0009"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -369,6 +369,7 @@ consumption = Table(
     Column("lineage_id", Text, ForeignKey("lineages.lineage_id"), nullable=False),
     Column("sample_id", Text, ForeignKey("samples.sample_id", ondelete="CASCADE"), nullable=False),
     Column("version", Integer, nullable=False),
+    Column("untrained", Text),  # why it changed no weights; NULL: it did
     PrimaryKeyConstraint("lineage_id", "sample_id"),
     sqlite_with_rowid=False,
 )

@@ -206,6 +206,7 @@ def commit_step(connection: Connection, lease: str, fence: int, commit: StepComm
                     "lineage_id": commit.lineage_id,
                     "sample_id": used.sample_id,
                     "version": version.version,
+                    "untrained": used.untrained,
                 }
                 for used in commit.samples
             ],

@@ -88,6 +88,13 @@ def test_what_became_of_the_turn_is_shown(story: Story) -> None:
     assert "sample trained version 1" in shown
 
 
+def test_a_sample_that_changed_nothing_is_not_called_trained(story: Story) -> None:
+    turn = story.sample()
+    story.train_of({turn.turn_id: Fate.ALL_ALIKE})
+    shown = lines(run(turn.turn_id)[1])
+    assert "sample used up by version 1, changed no weights: all_alike" in shown
+
+
 def test_the_setting_that_keeps_a_turn_from_training_is_named(story: Story) -> None:
     sampling = Sampling(max_tokens=9, constrained=True)
     turn = story.answer(link=LINK, sampling=sampling, fate=Fate.SAMPLING_NOT_TRAINABLE)

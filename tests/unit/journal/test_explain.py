@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from journal_story import MAKER, SCOPE, Story, opening
 
+from rejoinder.journal.base import OpenTurn
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, TurnType
 
@@ -20,6 +21,7 @@ ADDED = {
     "0004": ["responses"],
     "0005": ["hints.fingerprint", "hints.kind", "hints.model", "hints.prompt"],
     "0006": ["prompts.options_digest"],
+    "0009": ["consumption.untrained"],
 }
 """Tables and columns that each revision added."""
 
@@ -64,7 +66,36 @@ def test_what_became_of_a_turn_is_part_of_its_explanation(story: Story) -> None:
     assert reply["outcome"] == "verdict"
     assert entry["branches"] == [side.turn_id]
     assert entry["verdicts"][0]["score"] == -1
-    assert entry["sample"]["consumed_by"] == [1]
+    assert entry["sample"]["consumed_by"] == [{"version": 1, "untrained": None}]
+
+
+def uses(story: Story, turn: OpenTurn) -> list[str | None]:
+    """Why each step that used a turn's sample up changed no weights by it; None: it did."""
+    (entry,) = story.journal.explain_turn(turn.turn_id)
+    return [used["untrained"] for used in entry["sample"]["consumed_by"]]
+
+
+def test_each_sample_of_a_step_says_whether_it_changed_weights(story: Story) -> None:
+    taught, alike = story.sample(-1), story.sample()
+    story.train_of({alike.turn_id: Fate.ALL_ALIKE})
+    assert uses(story, taught) == [None]
+    assert uses(story, alike) == [Fate.ALL_ALIKE]
+
+
+def test_samples_of_before_know_why_they_taught_nothing_where_their_step_had_one_reason(
+    url: str, tmp_path: Path
+) -> None:
+    with SqlJournal(url) as journal:
+        story = Story(journal)
+        alike = [story.sample(), story.sample()]
+        story.train_of({one.turn_id: Fate.ALL_ALIKE for one in alike})
+        mixed = [story.sample(-1), story.sample()]
+        story.train_of({mixed[1].turn_id: Fate.ALL_ALIKE})
+    go_back(tmp_path, "0008")
+    with SqlJournal(url) as journal:
+        story = Story(journal)
+        assert [uses(story, one) for one in alike] == [[Fate.ALL_ALIKE]] * 2
+        assert [uses(story, one) for one in mixed] == [[None]] * 2
 
 
 def test_a_request_that_was_asked_again_names_what_replaced_it(story: Story) -> None:

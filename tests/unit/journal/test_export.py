@@ -37,7 +37,7 @@ def test_a_turn_is_exported_with_all_that_became_of_it(story: Story) -> None:
     (maker,) = record["sample"]["hinted_by"]
     assert (maker["kind"], maker["model"]) == ("llm", "some model")
     assert maker["fingerprint"] == MAKER.fingerprint
-    assert record["sample"]["consumed_by"] == [1]
+    assert record["sample"]["consumed_by"] == [{"version": 1, "untrained": None}]
     assert record["feedback"][0]["outcome"] == Fate.LATE_FEEDBACK
     assert step["untrained"] == {}
     assert (step["type"], step["step"], step["version"], step["samples"]) == ("step", 1, 1, 1)
