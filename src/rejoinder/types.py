@@ -93,6 +93,12 @@ class Fate(StrEnum):
     JUDGE_FAILED = "judge_failed"
     JUDGE_UNSURE = "judge_unsure"
     STALE = "stale"
+    ORPHANED = "orphaned"
+    """A restart of the trainer took back the version that sampled it, and its steps have not been
+    taken again up to there."""
+    ROLLED_BACK = "rolled_back"
+    """A person rolled the policy back from the version that sampled it, and too many steps lie
+    between."""
     LIMIT = "limit"
     DUPLICATE = "duplicate"
     LATE_FEEDBACK = "late_feedback"

@@ -697,6 +697,30 @@ def test_steps_that_changed_no_weights_make_no_sample_older(story: Story) -> Non
     assert [one.turn_id for one in story.take(staleness=1)] == [kept.turn_id]
 
 
+def test_after_a_crash_answers_of_lost_versions_are_as_old_as_their_steps(story: Story) -> None:
+    """They ended as stale once the steps were taken again: twice the way counted."""
+    for _ in range(5):
+        story.commit([])
+    kept, ahead = story.sample(version=3), story.sample(version=5)
+    story.journal.rewind(LEASE, story.lease(), story.lineage(), 1)
+    story.commit([])
+    assert [one.turn_id for one in story.take(staleness=2)] == [kept.turn_id]
+    assert story.sample_fate(ahead) == Fate.ORPHANED, "steps 3 to 5 are still to be taken again"
+    story.commit([])  # step 3 again
+    assert story.ready(staleness=0) == 1
+    story.commit([])
+    assert (story.ready(staleness=0), story.ready(staleness=1)) == (0, 1)
+
+
+def test_samples_of_versions_that_were_rolled_back_say_so(story: Story) -> None:
+    for _ in range(3):
+        story.commit([])
+    old, new = story.sample(version=0), story.sample(version=3)
+    story.journal.rollback(POLICY, 1, replay=False)
+    assert [one.turn_id for one in story.take(staleness=1)] == [old.turn_id]
+    assert story.sample_fate(new) == Fate.ROLLED_BACK
+
+
 def test_a_step_makes_its_version_live_and_consumes_its_samples(story: Story) -> None:
     story.sample(1), story.sample(-1)
     commit = story.train(checkpoint_uri="/c/1", metrics={"note": "first"})

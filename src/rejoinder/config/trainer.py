@@ -141,7 +141,7 @@ class TrainerConfig(Section):
     """Not set: full weights train."""
     max_staleness: int = Field(4, ge=0)
     """Versions a sample may lag behind, those of steps that changed no weights not counted; older
-    ones are dropped with the reason ``stale``."""
+    ones are dropped with the reason ``stale``, ``orphaned`` or ``rolled_back``."""
     checkpoint_every: int = Field(4, ge=1)
     """Steps between checkpoints with optimizer and RNG; every step makes a version."""
     keep_checkpoints: int = Field(2, ge=1)

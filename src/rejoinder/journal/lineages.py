@@ -133,20 +133,24 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
     Distance is counted along the tree of versions, because numbers jump over orphaned and rolled
     back versions. A version beside the chain counts the steps up to the common ancestor and down.
     A step that left the weights as they were, so that its version has its parent's files, counts
-    nothing.
+    nothing. Nor does what lies between an orphaned version and the one that took its step again:
+    a restart goes on with the same optimizer, random state and samples, so both are alike.
     """
+    columns = (policy_versions.c[name] for name in ("version", "parent", "uri", "step"))
     rows = connection.execute(
-        sa.select(policy_versions.c.version, policy_versions.c.parent, policy_versions.c.uri).where(
-            policy_versions.c.policy == lineage.policy
-        )
+        sa.select(*columns, policy_versions.c.lineage_id)
+        .where(policy_versions.c.policy == lineage.policy)
+        .order_by(policy_versions.c.version)
     ).all()
     files = {row.version: row.uri for row in rows}
     near, same = _Neighbours(set), _Neighbours(set)
-    for version, parent, uri in rows:
-        if parent is not None:
-            kind = same if files[parent] == uri else near
-            kind[version].add(parent)
-            kind[parent].add(version)
+    first: dict[tuple[str, int], int] = {}
+    for row in rows:
+        if row.parent is None:
+            continue
+        kind = same if files[row.parent] == row.uri else near
+        _join(kind, row.version, row.parent)
+        _join(same, row.version, first.setdefault((row.lineage_id, row.step), row.version))
     fresh = ring = _alike({lineage.head_version}, same)
     for _ in range(max_staleness):
         ring = _alike({one for version in ring for one in near[version]} - fresh, same)
@@ -157,6 +161,11 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
 
 
 _Neighbours: TypeAlias = defaultdict[int, set[int]]
+
+
+def _join(neighbours: _Neighbours, one: int, other: int) -> None:
+    neighbours[one].add(other)
+    neighbours[other].add(one)
 
 
 def _alike(versions: set[int], same: _Neighbours) -> set[int]:

@@ -83,13 +83,17 @@ def drop_unfit(
 ) -> None:
     """Drop stale and too long samples; the reason stays with the row.
 
+    Where the version that sampled one was taken back, the reason says by what.
+
     Raises:
         JournalError: the lineage was closed by a rollback.
     """
     _must_be_open(connection, lineage.lineage_id)
-    fresh = fresh_versions(connection, lineage, max_staleness)
+    stale = samples.c.oldest_version.not_in(fresh_versions(connection, lineage, max_staleness))
     for unfit, fate in (
-        (samples.c.oldest_version.not_in(fresh), Fate.STALE),
+        (sa.and_(stale, _sampled_by(lineage.policy, VersionState.ORPHANED)), Fate.ORPHANED),
+        (sa.and_(stale, _sampled_by(lineage.policy, VersionState.REJECTED)), Fate.ROLLED_BACK),
+        (stale, Fate.STALE),
         (samples.c.tokens > max_tokens, Fate.LIMIT),
     ):
         connection.execute(
@@ -97,6 +101,14 @@ def drop_unfit(
             .where(_QUEUED, samples.c.policy == lineage.policy, unfit)
             .values(queued=0, fate=fate, ended_at=time.time())
         )
+
+
+def _sampled_by(policy: str, state: VersionState) -> sa.ColumnElement[bool]:
+    """Of a sample: a version in this state is the oldest that sampled it."""
+    versions = sa.select(policy_versions.c.version).where(
+        policy_versions.c.policy == policy, policy_versions.c.state == state
+    )
+    return samples.c.oldest_version.in_(versions)
 
 
 def read_samples(
