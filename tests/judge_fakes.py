@@ -94,6 +94,8 @@ class FakeJournal:
         self.queue = [replace(self._task(f"turn-{number}"), **task) for number in range(jobs)]
         self.held: dict[str, JudgeTask] = {}
         self.commits: list[tuple[str, Judgement | None, SampleSpec | None, Fate | None]] = []
+        self.hintless: list[str | None] = []
+        """Why each commit had no hint."""
         self.retries: list[tuple[str, float, bool]] = []
         self.counts: Counter[tuple[str, str]] = Counter()
         self.heartbeats: list[RoleReport] = []
@@ -121,10 +123,12 @@ class FakeJournal:
         judgement: Judgement | None,
         sample: SampleSpec | None,
         fate: Fate | None,
+        no_hint: str | None = None,
     ) -> bool:
         del self.held[task.turn_id]
         if self.refuses_commits:
             return False
+        self.hintless.append(no_hint)
         self.commits.append((task.turn_id, judgement, sample, fate))
         return True
 

@@ -104,6 +104,8 @@ def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:
     for reply in entry["replies"]:
         said = f"{reply['messages']} message(s), {reply['kind']}"
         yield "reply", f"{reply['child']}: {said}; {reply['outcome']}"
+        if reply["no_hint"] is not None:
+            yield "", f"no hint: {reply['no_hint']}"
     for child in entry["branches"]:
         yield "goes on in", f"{child}: brought no next state of its own"
     for verdict in entry["verdicts"]:

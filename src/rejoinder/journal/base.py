@@ -338,12 +338,14 @@ class JudgeJournal(Protocol):
         judgement: Judgement | None,
         sample: SampleSpec | None,
         fate: Fate | None,
+        no_hint: str | None = None,
     ) -> bool:
         """Store verdict and votes, end the job, and make the sample, all in one transaction.
 
         ``judgement`` is None where no judge was asked: no verdict is stored then. ``fate`` says why
-        there is no sample. Hints that come after an earlier next state decided, or after the
-        turn's sample was consumed, are dropped and counted as ``dropped_hints``.
+        there is no sample, and ``no_hint`` why a hint judge drew no hint from the next state. Hints
+        that come after an earlier next state decided, or after the turn's sample was consumed, are
+        dropped and counted as ``dropped_hints``.
 
         Returns False, changing nothing, if the lease was lost, the turn was superseded, or
         explicit feedback has scored it meanwhile; the job of a scored turn whose reply may still

@@ -5,11 +5,11 @@ called it), ``policy``, ``turn_type``, ``created_at``, ``state``, ``fate``, ``pa
 ``superseded_by``, ``served_only_for`` (what of its sampling keeps it from training by default, a
 setting or that it was held to a form; or None), ``trace`` (hexadecimal), ``reason`` (one sentence),
 ``link`` (None for turns of before it was kept), ``replies`` [{child, kind, messages, outcome,
-created_at}], ``branches`` (further requests that continue its answer, without a next state of their
-own), ``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind,
-model, prompt}}], ``sample`` {reward, source, fate, consumed_by
-[{version, untrained}]} or None; ``untrained`` is why a step that used it up changed no weights by
-it, None where it did.
+no_hint, created_at}] (``no_hint``: why it gave no hint, where a hint judge read it), ``branches``
+(further requests that continue its answer, without a next state of their own), ``verdicts`` [{kind,
+source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind, model, prompt}}], ``sample``
+{reward, source, fate, consumed_by [{version, untrained}]} or None; ``untrained`` is why a step that
+used it up changed no weights by it, None where it did.
 
 ``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
 {messages, left_out} of a turn with a parent, ``prompt`` {rule, why, turns, ids} of one whose
@@ -103,6 +103,7 @@ def _replies(connection: Connection, turn_id: str) -> list[Json]:
             "kind": one.kind,
             "messages": len(read_messages(connection, one.messages)),
             "outcome": one.outcome,
+            "no_hint": one.no_hint,
             "created_at": one.created_at,
         }
         for one in connection.execute(query)

@@ -5,7 +5,8 @@ A turn's line: ``type`` "turn", ``turn``, ``completion`` and ``choice`` (what fe
 ``superseded_by``, ``created_at``, ``answered_at``,
 ``link_reason``, ``finish_reason``, ``sampling``, ``versions`` [[version, count]],
 ``prompt_tokens``, ``answer_tokens``, ``messages``, ``answer`` (None if it broke off),
-``next_states`` [{child, kind, outcome, messages}] (of the kind ``feedback``: words beside a score),
+``next_states`` [{child, kind, outcome, no_hint, messages}] (of the kind ``feedback``: words beside
+a score; ``no_hint``: why it gave no hint, where a hint judge read it),
 ``verdicts`` [{source, kind, score, why, votes, fingerprint, created_at}],
 ``feedback`` [{score, text, outcome, created_at}], ``sample`` {sample, reward, source, fate,
 hints [text], hinted_by [{fingerprint, kind, model, prompt}] with one for each hint (None in it for
@@ -192,6 +193,7 @@ def _turn(connection: Connection, row: Any, related: _Related) -> Json:
                 "child": one.child_id,
                 "kind": one.kind,
                 "outcome": one.outcome,
+                "no_hint": one.no_hint,
                 "messages": read_messages(connection, one.messages),
             }
             for one in related.next_states.get(row.turn_id, ())

@@ -20,6 +20,8 @@ from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, ve
 from rejoinder.types import Fate, Judgement, Message, TurnState, new_id
 
 _OPEN = (Fate.NO_HINT, Fate.HINT_FAILED)
+_LONGEST_WHY = 500
+"""Characters that are kept of why a reply gave no hint."""
 
 
 def claim(connection: Connection, owner: str, limit: int, lease_s: float) -> list[str]:
@@ -96,6 +98,7 @@ def commit(
     judgement: Judgement | None,
     sample: SampleSpec | None,
     fate: Fate | None,
+    no_hint: str | None,
 ) -> bool:
     """Store a judgement with its effects; False if the job is no longer this judge's.
 
@@ -109,7 +112,7 @@ def commit(
     if not held.rowcount:
         return False
     hints = sample.hints if sample is not None else ()
-    kind = _end_next_state(connection, task, _outcome(judgement, hints))
+    kind = _end_next_state(connection, task, _outcome(judgement, hints), no_hint)
     if judgement is not None:
         _store_verdict(connection, task, judgement, kind)
     turn = connection.execute(sa.select(turns).where(turns.c.turn_id == task.turn_id)).one()
@@ -180,10 +183,13 @@ def _count_dropped(connection: Connection, hints: Sequence[str], reason: str) ->
         sql.UPSERT_COUNTER.many(connection, [row])
 
 
-def _end_next_state(connection: Connection, task: JudgeTask, outcome: str) -> str:
+def _end_next_state(
+    connection: Connection, task: JudgeTask, outcome: str, no_hint: str | None
+) -> str:
     """Record what became of the next state; returns its kind."""
+    why = None if no_hint is None else valid_text(no_hint[:_LONGEST_WHY])
     which = (next_states.c.turn_id == task.turn_id) & (next_states.c.digest == task.digest)
-    connection.execute(sa.update(next_states).where(which).values(outcome=outcome))
+    connection.execute(sa.update(next_states).where(which).values(outcome=outcome, no_hint=why))
     return str(connection.execute(sa.select(next_states.c.kind).where(which)).scalar_one())
 
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0009"
+REVISION = "0010"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -217,6 +217,7 @@ next_states = Table(
     Column("created_at", Double, nullable=False),
     Column("outcome", Text, nullable=False),
     # early, queued; verdict, no_verdict; hint, no_hint where no judge was asked; or why not read
+    Column("no_hint", Text),  # why it gave no hint, where a hint judge read it
     PrimaryKeyConstraint("turn_id", "digest"),
 )
 Index(

@@ -230,9 +230,12 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
         judgement: Judgement | None,
         sample: SampleSpec | None,
         fate: Fate | None,
+        no_hint: str | None = None,
     ) -> bool:
         """See ``JudgeJournal``."""
-        return self._writer.call(lambda c: judging.commit(c, task, judgement, sample, fate))
+        return self._writer.call(
+            lambda c: judging.commit(c, task, judgement, sample, fate, no_hint)
+        )
 
     def retry_judging(
         self, task: JudgeTask, after_s: float, error: str, *, counts: bool = True

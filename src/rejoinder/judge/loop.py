@@ -215,7 +215,8 @@ class JudgeLoop:
         if sample is not None and sample.hints and self._reader.hints is not None:
             sample = replace(sample, hinted_by=self._reader.hints.maker)
         fate = signal if isinstance(signal, Fate) else None
-        if self._journal.commit_judgement(task, judgement, sample, fate):
+        no_hint = None if hinting is None else hinting.reason
+        if self._journal.commit_judgement(task, judgement, sample, fate, no_hint):
             if judgement is not None:
                 self._status.committed(judgement)
             if hinting is not None:

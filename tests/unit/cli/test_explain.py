@@ -88,6 +88,14 @@ def test_what_became_of_the_turn_is_shown(story: Story) -> None:
     assert "sample trained version 1" in shown
 
 
+def test_a_reply_without_a_hint_says_why(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Wrong")
+    (task,) = story.claim()
+    story.journal.commit_judgement(task, None, None, Fate.NO_HINT, "nothing_said: [no] words")
+    assert "no hint: nothing_said: [no] words" in lines(run(turn.turn_id)[1])
+
+
 def test_a_sample_that_changed_nothing_is_not_called_trained(story: Story) -> None:
     turn = story.sample()
     story.train_of({turn.turn_id: Fate.ALL_ALIKE})

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from journal_story import MAKER, SCOPE, Story, opening
+from journal_story import MAKER, SCOPE, Story, judgement, opening
 
-from rejoinder.journal.base import OpenTurn
+from rejoinder.journal.base import OpenTurn, SampleSpec
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, TurnType
 
@@ -22,6 +22,7 @@ ADDED = {
     "0005": ["hints.fingerprint", "hints.kind", "hints.model", "hints.prompt"],
     "0006": ["prompts.options_digest"],
     "0009": ["consumption.untrained"],
+    "0010": ["next_states.no_hint"],
 }
 """Tables and columns that each revision added."""
 
@@ -112,6 +113,16 @@ def test_a_hint_is_explained_with_who_drew_it(story: Story) -> None:
     assert story.judge(-1, hints=["Be brief."])
     (entry,) = story.journal.explain_turn(turn.turn_id)
     assert entry["hints"] == [{"text": "Be brief.", "hinted_by": asdict(MAKER)}]
+
+
+def test_a_reply_says_why_it_gave_no_hint(story: Story) -> None:
+    turn = story.answer()
+    story.reply(turn, "Wrong")
+    (task,) = story.claim()
+    why = "leak: only the next state knows: rome" + "e" * 1000
+    story.journal.commit_judgement(task, judgement(-1), SampleSpec(-1.0), None, why)
+    (reply,) = story.journal.explain_turn(turn.turn_id)[0]["replies"]
+    assert reply["no_hint"] == why[:500]
 
 
 def test_hints_of_before_their_makers_were_kept_still_teach(url: str, tmp_path: Path) -> None:

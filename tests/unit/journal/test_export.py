@@ -31,6 +31,7 @@ def test_a_turn_is_exported_with_all_that_became_of_it(story: Story) -> None:
     assert record["versions"] == [[0, 3]]
     assert record["next_states"][0]["messages"][0]["content"] == "That is wrong"
     assert record["next_states"][0]["outcome"] == "verdict"
+    assert record["next_states"][0]["no_hint"] is None
     (verdict,) = record["verdicts"]
     assert (verdict["score"], verdict["votes"][0]["reason"]) == (-1, "because")
     assert record["sample"]["hints"] == ["Count again."]

@@ -86,6 +86,7 @@ async def test_a_reply_that_holds_no_hint_leaves_the_verdict_and_is_counted() ->
         await until(lambda: journal.commits)
     assert journal.commits == [("turn-0", judgement(1), SampleSpec(1.0), None)]
     assert journal.counts == {("hints", "nothing_said"): 1}
+    assert journal.hintless == ["nothing_said"]
 
 
 @pytest.mark.parametrize(

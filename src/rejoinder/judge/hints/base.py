@@ -16,6 +16,9 @@ class HintFate(StrEnum):
 
     NOTHING_SAID = "nothing_said"
     """The next state says nothing of how the answer should have been."""
+    BEYOND_RULES = "beyond_rules"
+    """It asks for something that the rules of a judge without a model do not read as a matter of
+    how to answer: another language, other readers, or what to tell."""
     NO_MAJORITY = "no_majority"
     """Not more than half of the requested votes accepted."""
     LEAK = "leak"
@@ -45,6 +48,11 @@ class Hinting:
     def __post_init__(self) -> None:
         if (self.why is None) != bool(self.hints):
             raise ValueError(f"{len(self.hints)} hints with why {self.why!r}: set exactly one")
+
+    @property
+    def reason(self) -> str | None:
+        """Why there are no hints, with the detail; None if there are some. Untrusted text."""
+        return f"{self.why}: {self.detail}" if self.why and self.detail else self.why
 
 
 class HintJudge(Protocol):

@@ -75,6 +75,8 @@ class Findings:
     instructions: list[Instruction] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
     """Words that kept sentences from becoming instructions."""
+    beyond: list[str] = field(default_factory=list)
+    """Instructions that are none about manner, as far as the rules know."""
     too_long: bool = False
     """An instruction was left out because it alone is longer than a hint may be."""
 
@@ -179,10 +181,7 @@ class _Reader:
                 return [one for one in found if one]
         if may_mean_the_reverse(text) or self._demands_content(sentence):
             return []
-        if topics:
-            return [_canned(one) for one in topics]
-        quoted = None
-        return [quoted] if quoted else []
+        return [_canned(one) for one in topics]
 
     def _is_approval(self, sentence: str) -> bool:
         """Whether "no lists", beside praise, may say what was good."""
@@ -271,7 +270,10 @@ class _Reader:
         """Return an instruction that is prose about manner, leaks nothing and is not too long."""
         made = restated(made)
         text = f"{_capital(made)}."
-        if not self._is_about_manner(made) or self._book.new_task.search(_low(made)):
+        if self._book.new_task.search(_low(made)):
+            return None
+        if not self._is_about_manner(made):
+            self._findings.beyond.append(text)
             return None
         if leaked := leaked_words(made, self._known):
             self._findings.leaked.extend(leaked)

@@ -70,6 +70,9 @@ class ExtractiveHintJudge:
         if findings.too_long:
             detail = f"the instruction is longer than {MAX_CHARS} characters"
             return Hinting((), HintFate.BAD_LENGTH, detail, seconds)
+        if findings.beyond:
+            detail = f"the rules do not read: {findings.beyond[0]}"
+            return Hinting((), HintFate.BEYOND_RULES, detail[:MAX_CHARS], seconds)
         return Hinting((), HintFate.NOTHING_SAID, "no words about manner", seconds)
 
     async def check(self) -> None:

@@ -108,6 +108,23 @@ async def test_regression_what_the_phrasebook_does_not_know_is_not_guessed_at(sa
     assert (await hinted(said)).why is HintFate.NOTHING_SAID
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Please answer in German.",
+        "Explain it for a beginner.",
+        "Thanks! Could you answer in French?",
+    ],
+)
+async def test_a_wish_that_the_rules_do_not_read_is_told_from_a_reply_that_says_nothing(
+    said: str,
+) -> None:
+    hinting = await hinted(said)
+    assert hinting.why is HintFate.BEYOND_RULES
+    assert hinting.reason is not None
+    assert hinting.reason.startswith("beyond_rules: the rules do not read: ")
+
+
 async def test_what_is_said_twice_is_hinted_once_and_in_the_persons_words() -> None:
     assert await hint_of("No lists! I hate bullets. Write it as prose.") == "Write it as prose."
 
