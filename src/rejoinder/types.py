@@ -106,6 +106,9 @@ class Fate(StrEnum):
     """The reply does not say how the answer should have been, and only hints were to teach."""
     HINT_FAILED = "hint_failed"
     """The hint judge failed, and nothing else was to teach."""
+    OTHER_ALGORITHM = "other_algorithm"
+    """The sample was made for another algorithm, and the one that trains now learns nothing from
+    it."""
     ALL_ALIKE = "all_alike"
     """Verdicts were to be compared with each other, and all of the step's said the same."""
     NO_SIGNAL = "no_signal"

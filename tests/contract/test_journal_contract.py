@@ -23,6 +23,8 @@ from journal_story import (
     user,
 )
 
+from rejoinder.algorithms import build_algorithm
+from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal.base import AbortedTurn, NextState, RoleReport, SampleSpec
 from rejoinder.journal.sql import SqlJournal
@@ -719,6 +721,39 @@ def test_samples_of_versions_that_were_rolled_back_say_so(story: Story) -> None:
     story.journal.rollback(POLICY, 1, replay=False)
     assert [one.turn_id for one in story.take(staleness=1)] == [old.turn_id]
     assert story.sample_fate(new) == Fate.ROLLED_BACK
+
+
+def test_samples_of_another_algorithm_are_put_aside_and_come_back_with_it(story: Story) -> None:
+    """They filled batches in which nothing could teach."""
+    plain, hinted = story.sample(-1), story.sample(-1, hints=["Be brief."])
+    opd, binary = (build_algorithm(TrainerConfig(algorithm=name)) for name in ("opd", "binary"))
+    fit = story.journal.fit_samples
+    assert fit(LEASE, story.lease(), POLICY, binary) == 0
+    assert fit(LEASE, story.lease(), POLICY, opd) == 1
+    assert [one.turn_id for one in story.take()] == [hinted.turn_id]
+    assert (story.ready(), story.sample_fate(plain)) == (1, Fate.OTHER_ALGORITHM)
+    status = story.journal.status(POLICY, 4)["samples"]
+    assert (status["ready"], status["dropped"]) == (1, {Fate.OTHER_ALGORITHM: 1})
+    assert fit(LEASE, story.lease(), POLICY, opd) == 0
+    assert fit(LEASE, story.lease(), POLICY, binary) == 0
+    assert {one.turn_id for one in story.take()} == {plain.turn_id, hinted.turn_id}
+
+
+def test_what_was_superseded_while_put_aside_stays_away(story: Story) -> None:
+    turn = story.sample(-1)
+    opd, binary = (build_algorithm(TrainerConfig(algorithm=name)) for name in ("opd", "binary"))
+    story.journal.fit_samples(LEASE, story.lease(), POLICY, opd)
+    story.journal.supersede(turn.turn_id, opening().turn_id).result(9)
+    story.journal.fit_samples(LEASE, story.lease(), POLICY, binary)
+    assert story.ready() == 0
+
+
+def test_only_the_trainer_that_holds_the_lease_puts_samples_aside(story: Story) -> None:
+    story.sample(-1)
+    rule = build_algorithm(TrainerConfig(algorithm="opd"))
+    with pytest.raises(LeaseLost):
+        story.journal.fit_samples(LEASE, story.lease() + 1, POLICY, rule)
+    assert story.ready() == 1
 
 
 def test_a_step_makes_its_version_live_and_consumes_its_samples(story: Story) -> None:

@@ -22,10 +22,14 @@ def next_steps(document: Json) -> list[str]:
     if word == "collecting" and not steps:
         missing = document["samples"]["missing"]
         if missing:
-            steps.append(
-                f"go on talking: {counted(missing, 'more judged answer')} until the next step"
-            )
+            steps.append(f"go on talking: {_missing(document, missing)} until the next step")
     return steps
+
+
+def _missing(document: Json, count: int) -> str:
+    if document["judge"]["asked"] is not False:
+        return counted(count, "more judged answer")
+    return f"{counted(count, 'more answer')} whose reply says how it should have been"
 
 
 def _roles(document: Json) -> list[str]:
@@ -47,7 +51,9 @@ def _alike(document: Json) -> list[str]:
 
 
 def _turns(document: Json) -> list[str]:
-    main, fates = document["turns"]["main"], document["turns"]["fates"]
+    """Say what keeps the newest turns from training; older ones are past."""
+    newest = document["turns"]["newest"]
+    main, fates = newest["main"], newest["fates"]
     found = []
     untrainable = fates.get("sampling_not_trainable", 0)
     if main < (ALL_TURNS if untrainable == main else ENOUGH_TURNS):
@@ -65,6 +71,6 @@ def _turns(document: Json) -> list[str]:
             "most answers never get a reply, so nothing can be judged: continue conversations"
             + scores
         )
-    if document["turns"]["side"] > main:
+    if newest["side"] > main:
         found.append("most turns are marked as side turns (X-Turn-Type), which never train")
     return found

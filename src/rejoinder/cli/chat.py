@@ -53,7 +53,14 @@ def chat(
         f"[bold]{model}[/bold], version {'?' if version is None else version}   "
         "[dim]/good  /bad  /new  /quit   Ctrl-C ends an answer[/dim]"
     )
-    Conversation(client, style, system, version).run()
+    scores_teach = url is not None or _scores_teach(config)  # another gateway's are not known
+    Conversation(client, style, system, version, scores_teach=scores_teach).run()
+
+
+def _scores_teach(config: Config) -> bool:
+    from rejoinder.algorithms.registry import build_algorithm
+
+    return build_algorithm(config.trainer).needs_verdicts
 
 
 def _gateway_url(config: Config) -> str:

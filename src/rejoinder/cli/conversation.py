@@ -32,6 +32,7 @@ class Conversation:
         style: how answers are sampled.
         system: first message of each session, or None.
         version: the version live now; a change is pointed out.
+        scores_teach: False where hints alone teach, and a score without words does not.
         read: gives the next line; raises EOFError at the end.
     """
 
@@ -42,11 +43,14 @@ class Conversation:
         system: str | None,
         version: int | None,
         read: Callable[[str], str] = input,
+        *,
+        scores_teach: bool = True,
     ) -> None:
         self._client = client
         self._style = style
         self._system = system
         self._read = read
+        self._scores_teach = scores_teach
         self._fingerprint = None if version is None else f"{style.model}@{version}"
         self._last = Answer()
         self._begin()
@@ -92,8 +96,14 @@ class Conversation:
         except (ApiRefused, ApiAway) as error:
             show_error(str(error))
             return
-        late = "noted, but that answer has trained already"
-        show_note(late if outcome == "late_feedback" else "noted: this outranks the judge")
+        if outcome == "late_feedback":
+            show_note("noted, but that answer has trained already")
+        elif self._scores_teach:
+            show_note("noted: this outranks the judge")
+        elif text:
+            show_note("noted: your words are read for a hint")
+        else:
+            show_note("noted, but hints alone teach here: say how the answer should have been")
 
     def _ask(self, line: str) -> None:
         self._messages.append({"role": "user", "content": line})

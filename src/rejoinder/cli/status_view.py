@@ -99,7 +99,10 @@ def _progress_text(document: Json) -> str:
 
 def _turns(document: Json) -> Panel:
     turns = document["turns"]
-    table = _figures({**turns["states"]})
+    states = dict(turns["states"])
+    if document["judge"]["asked"] is False and "no_verdict" in states:
+        states["read_for_hints"] = states.pop("no_verdict")
+    table = _figures(states)
     fates = _figures(turns["fates"], style="dim")
     kinds = Text(f"{turns['main']} main, {turns['side']} side")
     return Panel(Group(kinds, table, fates), title=counted(turns["total"], "turn"))
@@ -107,6 +110,8 @@ def _turns(document: Json) -> Panel:
 
 def _verdicts(document: Json) -> Panel:
     verdicts, queue = document["verdicts"], document["judge"]
+    if queue["asked"] is False:
+        return _hints(document)
     scores = verdicts["scores"]
     most = max(scores.values()) or 1
     table = Table.grid(padding=(0, 1))
@@ -114,16 +119,25 @@ def _verdicts(document: Json) -> Panel:
         bar = ProgressBar(total=most, completed=scores[name], width=_BAR, complete_style=style)
         table.add_row(name, bar, str(scores[name]))
     lines: list[RenderableType] = [table]
-    if queue["asked"] is False:
-        lines.append(Text("none is asked for: hints alone teach"))
     coverage = "-" if queue["coverage"] is None else f"{queue['coverage']:.0%}"
-    oldest = "" if queue["oldest_s"] is None else f", oldest {age(queue['oldest_s'])}"
-    lines.append(Text(f"coverage {coverage}, {queue['queued']} queued{oldest}"))
+    lines.append(Text(f"coverage {coverage}, {_queued(queue)}"))
     if verdicts["hints"]:
         lines.append(Text(f"{counted(verdicts['hints'], 'answer')} with a hint"))
     if verdicts["no_verdict"]:
         lines.append(Text(f"no verdict: {_counts(verdicts['no_verdict'])}", style="yellow"))
     return Panel(Group(*lines), title="verdicts")
+
+
+def _hints(document: Json) -> Panel:
+    """Stand in for the verdicts where none is asked for."""
+    told = f"{counted(document['verdicts']['hints'], 'answer')} with a hint"
+    why = Text("no verdict is asked for: hints alone teach", style="dim")
+    return Panel(Group(Text(told), Text(_queued(document["judge"])), why), title="hints")
+
+
+def _queued(queue: Json) -> str:
+    oldest = "" if queue["oldest_s"] is None else f", oldest {age(queue['oldest_s'])}"
+    return f"{queue['queued']} queued{oldest}"
 
 
 def _step(document: Json) -> Panel:

@@ -486,6 +486,17 @@ class TrainJournal(Protocol):
         """Return the policy's open lineage, opening the first one at version 0 if need be."""
         ...
 
+    def fit_samples(self, lease: str, fence: int, policy: str, rule: SampleRule) -> int:
+        """Put waiting samples aside that the algorithm would not make, as ``other_algorithm``.
+
+        Those that were put aside before and that it would make wait again. Returns how many were
+        put aside.
+
+        Raises:
+            LeaseLost: another trainer has taken over.
+        """
+        ...
+
     def ready_count(self, lineage: Lineage, max_staleness: int) -> int:
         """Samples that could train now: not consumed in the lineage, not cancelled, not stale."""
         ...

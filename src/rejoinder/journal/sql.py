@@ -18,6 +18,7 @@ from rejoinder.journal import (
     explain,
     export,
     feedback,
+    fitting,
     judging,
     leasing,
     lineages,
@@ -264,6 +265,12 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
     def current_lineage(self, policy: str) -> Lineage:
         """See ``TrainJournal``."""
         return self._writer.call(lambda c: lineages.ensure_lineage(c, policy))
+
+    def fit_samples(self, lease: str, fence: int, policy: str, rule: SampleRule) -> int:
+        """See ``TrainJournal``."""
+        if not any(fitting.misfits(self.database.reader(), policy, rule)):
+            return 0
+        return self._writer.call(lambda c: fitting.fit_samples(c, lease, fence, policy, rule))
 
     def ready_count(self, lineage: Lineage, max_staleness: int) -> int:
         """See ``TrainJournal``."""

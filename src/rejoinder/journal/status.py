@@ -4,7 +4,8 @@ Keys:
     policy        name
     learning      ``word`` and ``reason``; see ``learning.py``
     live          ``version``, ``since_s`` (seconds since it became live), ``uri``; or None
-    turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n
+    turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n;
+                  ``newest`` (of the last 100): ``main``, ``side``, ``fates``
     samples       ``ready`` n, ``needed`` (batch size the trainer reports, or None), ``missing``,
                   ``full_s`` (how long a full batch has waited, or None), ``made`` n,
                   ``trained`` n, ``dropped`` {reason: n}: fates, and why samples that steps used up
@@ -58,7 +59,7 @@ from rejoinder.types import Json, TurnType, VersionState
 FRESH_S = 60.0
 """A role that has not reported for so long counts as gone."""
 RECENT = 100
-"""How many verdicts, steps and evaluations count as recent."""
+"""How many turns, verdicts, steps and evaluations count as recent."""
 
 
 def status(connection: Connection, policy: str, max_staleness: int, now: float) -> Json:
@@ -136,6 +137,23 @@ def _turns(connection: Connection, policy: str) -> Json:
         "fates": fates,
         "main": types.get(TurnType.MAIN, 0),
         "side": types.get(TurnType.SIDE, 0),
+        "newest": _newest_turns(connection, policy),
+    }
+
+
+def _newest_turns(connection: Connection, policy: str) -> Json:
+    """Count the newest turns alone: advice is about what happens now."""
+    rows = connection.execute(
+        sa.select(turns.c.turn_type, turns.c.fate)
+        .where(turns.c.policy == policy)
+        .order_by(turns.c.turn_id.desc())
+        .limit(RECENT)
+    ).all()
+    types = Counter(row.turn_type for row in rows)
+    return {
+        "main": types[TurnType.MAIN],
+        "side": types[TurnType.SIDE],
+        "fates": dict(Counter(row.fate for row in rows if row.fate is not None)),
     }
 
 

@@ -145,6 +145,9 @@ class TrainingLoop:
         self._around.heartbeat.update("loading", message="loading weights", progress=None)
         self._around.progress.show("loading", 0, 1, "")
         found = resume(self._journal, self._registry, self._files, lease, self._policy)
+        aside = self._journal.fit_samples(lease.name, lease.fence, self._policy, self._algorithm)
+        if aside:
+            log.info("samples of another algorithm put aside", samples=aside)
         self._backend.load(found.weights, found.checkpoint, as_served=found.as_served)
         log.info(
             "training goes on",

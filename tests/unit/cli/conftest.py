@@ -34,6 +34,7 @@ def document() -> Json:
             "fates": {"no_next_state": 3, "side": 1},
             "main": 29,
             "side": 1,
+            "newest": {"main": 29, "side": 1, "fates": {"no_next_state": 3, "side": 1}},
         },
         "samples": {
             "ready": 9,

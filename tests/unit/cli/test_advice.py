@@ -28,6 +28,7 @@ def test_each_absent_role_is_named(document: Json) -> None:
 def test_without_traffic_talking_is_the_next_step(document: Json) -> None:
     document["learning"]["word"] = "no traffic"
     document["turns"] |= {"main": 0, "fates": {}}
+    document["turns"]["newest"] |= {"main": 0, "fates": {}}
     assert "rejoinder chat" in next_steps(document)[0]
 
 
@@ -36,25 +37,27 @@ def test_collecting_says_how_many_answers_are_missing(document: Json) -> None:
     assert "7 more judged answers until" in next_steps(document)[0]
     document["samples"]["missing"] = 1
     assert "1 more judged answer until" in next_steps(document)[0]
+    document["judge"]["asked"] = False
+    assert "1 more answer whose reply says how it should have been" in next_steps(document)[0]
 
 
 def test_clients_that_sample_untrainably_are_pointed_out(document: Json) -> None:
-    document["turns"]["fates"] = {"sampling_not_trainable": 20}
+    document["turns"]["newest"]["fates"] = {"sampling_not_trainable": 20}
     assert "gateway.main_temperature" in next_steps(document)[0]
 
 
 def test_answers_without_replies_are_pointed_out(document: Json) -> None:
-    document["turns"]["fates"] = {"no_next_state": 20}
+    document["turns"]["newest"]["fates"] = {"no_next_state": 20}
     assert "/v1/feedback" in next_steps(document)[0]
 
 
 def test_a_system_that_sees_only_side_turns_is_told_why_nothing_trains(document: Json) -> None:
-    document["turns"]["side"] = 100
+    document["turns"]["newest"]["side"] = 100
     assert "X-Turn-Type" in next_steps(document)[0]
 
 
 def test_where_hints_alone_teach_nobody_is_told_to_send_scores(document: Json) -> None:
-    document["turns"]["fates"] = {"no_next_state": document["turns"]["main"]}
+    document["turns"]["newest"]["fates"] = {"no_next_state": 29}
     assert any("POST /v1/feedback" in step for step in next_steps(document))
     document["judge"]["asked"] = False
     assert not any("POST /v1/feedback" in step for step in next_steps(document))
@@ -72,7 +75,13 @@ def test_where_all_complain_and_complaints_are_compared_hints_are_advised(docume
 
 
 def test_a_few_turns_are_enough_where_none_of_them_can_train(document: Json) -> None:
-    document["turns"] |= {"main": 3, "fates": {"sampling_not_trainable": 3}}
+    document["turns"]["newest"] |= {"main": 3, "fates": {"sampling_not_trainable": 3}}
     assert "gateway.main_temperature" in next_steps(document)[0]
-    document["turns"]["fates"]["sampling_not_trainable"] = 2
+    document["turns"]["newest"]["fates"]["sampling_not_trainable"] = 2
     assert not any("gateway.main_temperature" in step for step in next_steps(document))
+
+
+def test_what_older_turns_were_like_is_no_advice(document: Json) -> None:
+    document["turns"]["fates"] = {"sampling_not_trainable": 20, "no_next_state": 20}
+    document["turns"]["side"] = 100
+    assert next_steps(document) == []

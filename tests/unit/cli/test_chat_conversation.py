@@ -109,3 +109,16 @@ def test_unknown_commands_are_explained_and_not_sent(capsys: pytest.CaptureFixtu
     talk(gateway, "/what", "")
     assert gateway.asked == []
     assert conversation.HELP in capsys.readouterr().err
+
+
+def test_where_hints_alone_teach_a_score_is_not_said_to_outrank_a_judge(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    left = iter(("one", "/bad", "/bad too long", "/quit"))
+    Conversation(
+        Gateway(), Style("default", 0.7, 64), None, 1, lambda _: next(left), scores_teach=False
+    ).run()
+    told = " ".join(capsys.readouterr().err.split())
+    assert "outranks" not in told
+    assert "hints alone teach here: say how the answer should have been" in told
+    assert "your words are read for a hint" in told

@@ -98,7 +98,11 @@ def test_what_a_role_warns_of_is_shown_where_it_has_no_error(document: Json) -> 
 def test_that_no_verdict_is_asked_for_is_said_and_not_shown_as_a_score(document: Json) -> None:
     assert "hints alone teach" not in text_of(status_screen(document))
     document["judge"]["asked"] = False
-    assert "none is asked for: hints alone teach" in text_of(status_screen(document), 160)
+    document["turns"]["states"] = {"no_verdict": 7}
+    shown = text_of(status_screen(document), 160)
+    assert "no verdict is asked for: hints alone teach" in shown
+    assert "coverage" not in shown
+    assert "7 read for hints" in shown
 
 
 def test_answers_with_a_hint_are_counted_where_there_are_any(document: Json) -> None:

@@ -6,6 +6,7 @@ import time
 import pytest
 from journal_story import LEASE, POLICY, SCOPE, Story, opening
 
+from rejoinder.journal import status as status_module
 from rejoinder.journal.base import RoleReport, StepSample
 from rejoinder.types import Fate, Json, TurnType
 
@@ -113,6 +114,18 @@ def test_steps_show_the_last_one_and_the_curve(story: Story) -> None:
     assert [step["mean_score"] for step in training["curve"]] == [-1.0, 1.0]
     assert status(story)["live"]["version"] == 2
     assert status(story)["versions"] == {"live": 1, "retired": 2}
+
+
+def test_the_newest_turns_are_counted_apart(story: Story) -> None:
+    for _ in range(3):
+        story.answer(turn_type=TurnType.SIDE)
+    for _ in range(status_module.RECENT - 1):
+        story.journal.open_turn(opening())
+    story.journal.flush()
+    turns = status(story)["turns"]
+    assert (turns["main"], turns["side"]) == (status_module.RECENT - 1, 3)
+    newest = {"main": status_module.RECENT - 1, "side": 1, "fates": {"side": 1}}
+    assert turns["newest"] == newest
 
 
 def test_roles_show_their_age_and_last_error(story: Story) -> None:

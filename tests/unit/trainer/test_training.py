@@ -630,6 +630,18 @@ def test_before_the_first_lesson_versions_are_the_start_weights(
     assert len(again.backend.learned) == 4
 
 
+def test_what_another_algorithm_collected_fills_no_batch(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    story.add_samples(4)
+    trainer = make_trainer()
+    trainer.algorithm = build_algorithm(TrainerConfig(algorithm="opd"))
+    trainer.until(lambda: collecting(story) == "collecting 0/4")
+    trainer.stop()
+    assert story.steps() == []
+    assert story.journal.status(POLICY, 4)["samples"]["dropped"] == {"other_algorithm": 4}
+
+
 def test_what_the_lineage_starts_from_is_never_deleted(
     make_trainer: Make, story: TrainStory
 ) -> None:
