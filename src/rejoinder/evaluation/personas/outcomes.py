@@ -103,7 +103,11 @@ class Comparison:
     method: str
     reference: str
     seeds: int
+    converged: int
+    """Of the method's runs."""
+    reference_converged: int
     horizon: int
+    """As which runs count that had not converged."""
     ratio: Estimate | None
     """Below 1: the method needs fewer sessions. None: neither converged up to the horizon."""
 
@@ -163,10 +167,12 @@ def comparisons(found: Sequence[Outcome], reference: str) -> list[Comparison]:
             pairs = [(own[seed], theirs[seed]) for seed in shared]
             if not pairs or base.horizon <= 0:
                 continue
-            anybody = {*base.converged, *other.converged} & {*shared}
-            ratio = ratio_of_means(*zip(*pairs, strict=True)) if anybody else None
+            ends = len({*other.converged} & {*shared}), len({*base.converged} & {*shared})
+            ratio = ratio_of_means(*zip(*pairs, strict=True)) if any(ends) else None
             compared.append(
-                Comparison(base.subject, other.method, reference, len(shared), base.horizon, ratio)
+                Comparison(
+                    base.subject, other.method, reference, len(shared), *ends, base.horizon, ratio
+                )
             )
     return compared
 

@@ -99,8 +99,9 @@ def _band(outcome: Outcome) -> Band:
 def _table(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Table:
     table = Table(
         title=f"Means over seeds, with 95 % intervals where there are at least {MIN_RUNS}",
-        caption="held out: first answers that pass; right: that end with the task's number; "
-        "template: how much answers to different tasks share",
+        caption="sessions: mean to converge ('2 not in 320': two runs had not, and count as 320); "
+        "held out: first answers that pass; right: that end with the task's number; template: how "
+        "much answers to different tasks share",
         show_lines=True,
         box=HORIZONTALS,  # no side lines: headings stay whole on 80 columns
         padding=0,
@@ -155,14 +156,16 @@ def _missing(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Iterator[
 
 
 def _sessions(one: Outcome) -> str:
-    """Return the restricted mean, and up to where, where somebody has not converged."""
+    """Return the mean of the sessions to converge, and how many runs had not, and by when."""
     if one.sessions is None:
         return "-"
+    if not one.converged:  # the mean is that of where they were last looked at
+        return f"none in {one.horizon}"
     lines = [f"{one.sessions.value:.0f}"]
     if one.sessions.low is not None and one.sessions.high is not None:
         lines.append(f"{one.sessions.low:.0f} to {one.sessions.high:.0f}")
-    if len(one.converged) < len(one.timed):
-        lines.append(f"(up to {one.horizon})")
+    if rest := len(one.timed) - len(one.converged):
+        lines.append(f"{rest} not in {one.horizon}")
     return "\n".join(lines)
 
 
@@ -176,7 +179,7 @@ def _change(before: Estimate | None, after: Estimate | None) -> str:
 
 
 def _sentence(one: Comparison) -> str:
-    seeds = f"({_count(one.seeds, 'seed')} of both)"
+    seeds = f"({_count(one.seeds, 'seed')} of both{_had_not(one)})"
     if one.ratio is None:
         return (
             f"{one.subject.title}: neither {one.method} nor {one.reference} converged within "
@@ -185,6 +188,16 @@ def _sentence(one: Comparison) -> str:
     return (
         f"{one.subject.title}: {one.method} needs {one.ratio} times the sessions of "
         f"{one.reference} {seeds}"
+    )
+
+
+def _had_not(one: Comparison) -> str:
+    """Say how many of the runs compared had converged, where not all had."""
+    if one.ratio is None or one.converged == one.reference_converged == one.seeds:
+        return ""
+    return (
+        f"; {one.converged} and {one.reference_converged} had converged, the others count as "
+        f"{one.horizon}"
     )
 
 
@@ -223,6 +236,8 @@ def _comparison_json(one: Comparison) -> Json:
         "method": one.method,
         "reference": one.reference,
         "seeds": one.seeds,
+        "converged": one.converged,
+        "reference_converged": one.reference_converged,
         "horizon": one.horizon,
         "ratio": _estimate_json(one.ratio),
     }

@@ -192,6 +192,7 @@ def test_what_failed_and_who_did_not_converge_is_told(tmp_path: Path) -> None:
     text = file.getvalue()
     for told in (
         "neither opd nor binary converged within 20 sessions",
+        "none in 20",
         "opd, seed 1 is left out: the time was over after 2 sessions",
         "3 lost sessions",
         "7 requests",
@@ -293,6 +294,26 @@ def test_results_of_several_calls_add_up_and_methods_are_compared(tmp_path: Path
     assert found["comparisons"][0]["ratio"] == {"value": 0.5, "interval": [None, None]}
     assert "opd needs 0.50 times the sessions of binary" in file.getvalue()
     assert "2 of 2" in file.getvalue()
+
+
+def test_it_is_told_how_many_of_how_many_runs_had_not_converged(tmp_path: Path) -> None:
+    learnt = [measured(0, 1), measured(1, 9, sessions=2), measured(2, 9, sessions=3)]
+    vain = [measured(0, 1), measured(1, 2), measured(2, 2)]
+    runs = [run("--+++", learnt, "opd", seed) for seed in (0, 1)]
+    runs += [run("-" * 20, vain, "opd", 2), run("-" * 20, vain, "binary", 0)]
+    file = io.StringIO()
+    found = show_runs(runs, "binary", Console(file=file, width=200), tmp_path / "c.png")
+    text = file.getvalue()
+    for told in (
+        "2 of 3",
+        "1 not in 20",
+        "0 of 1",
+        "none in 20",
+        "(1 seed of both; 1 and 0 had converged, the others count as 20)",
+    ):
+        assert told in text
+    assert found["comparisons"][0]["converged"] == 1
+    assert found["comparisons"][0]["reference_converged"] == 0
 
 
 def test_the_list_shows_every_persona_with_its_wish() -> None:
