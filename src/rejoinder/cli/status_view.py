@@ -147,6 +147,8 @@ def _step(document: Json) -> Panel:
     table = Table.grid(padding=(0, 1))
     score = last["mean_score"]
     table.add_row("made", f"version {last['version']}, {age(last['ago_s'])} ago")
+    if last["metrics"].get("skipped"):
+        table.add_row("weights", "as before")
     table.add_row("took", f"{last['seconds']:.1f} s, {last['samples']} samples")
     table.add_row("mean score", "-" if score is None else f"{score:+.2f}")
     metrics: Json = last["metrics"]

@@ -10,7 +10,8 @@ from rejoinder.errors import ConfigError
 from rejoinder.journal.base import PolicyVersion
 from rejoinder.models.embedded import local_path, resolve_model
 from rejoinder.policy.durable import MARKER, durable_directory
-from rejoinder.types import BASE_VERSION, WeightsKind
+from rejoinder.policy.files import is_base
+from rejoinder.types import WeightsKind
 
 _TEXT_SIDE = (
     "tokenizer.json",
@@ -44,7 +45,7 @@ def export_version(version: PolicyVersion, target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} is in use: name a new or empty directory")
     base = resolve_model(version.base_uri)
-    source = base if version.version == BASE_VERSION else local_path(version.uri)
+    source = base if is_base(version) else local_path(version.uri)
     if not version.files or not source.is_dir():
         raise ConfigError(
             f"the weights of version {version.version} of {version.policy!r} are not on disk any "

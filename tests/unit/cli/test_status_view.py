@@ -110,3 +110,9 @@ def test_answers_with_a_hint_are_counted_where_there_are_any(document: Json) -> 
     assert "hint" not in text_of(status_screen(document), 160)
     document["verdicts"]["hints"] = 37
     assert "37 answers with a hint" in text_of(status_screen(document), 160)
+
+
+def test_a_step_that_changed_no_weights_is_shown_as_such(document: Json) -> None:
+    assert "as before" not in text_of(status_screen(document), 160)
+    document["training"]["last"]["metrics"]["skipped"] = 1.0
+    assert "as before" in text_of(status_screen(document), 160)

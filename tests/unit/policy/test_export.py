@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rejoinder.errors import ConfigError
 from rejoinder.journal.base import PolicyVersion
+from rejoinder.policy import export
 from rejoinder.policy.export import export_version
 from rejoinder.types import VersionState, WeightsKind
 
@@ -80,8 +81,14 @@ def test_an_adapter_names_its_base_and_loads_with_peft(base: Path, tmp_path: Pat
         torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
 
 
-def test_the_base_itself_can_be_exported(base: Path, tmp_path: Path) -> None:
-    export_version(row(base, base, WeightsKind.FULL, number=0), tmp_path / "export")
+@pytest.mark.parametrize("number", [0, 3])
+def test_the_base_itself_can_be_exported_and_what_never_moved_from_it(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    version = row(base, base, WeightsKind.FULL, number=number)
+    monkeypatch.setattr(export, "resolve_model", lambda _: base)
+    version = replace(version, uri="embedded:model", base_uri="embedded:model")
+    export_version(version, tmp_path / "export")
     AutoModelForCausalLM.from_pretrained(tmp_path / "export")
 
 
