@@ -200,9 +200,10 @@ class Pack:
             self._put_off += self._answer(asking) and bool(due)
 
     def _train(self, due: Sequence[int]) -> None:
-        self._trainer.step({number: self._seats[number].take() for number in due})
-        for number in due:
-            self._seats[number].advance()
+        turns = {number: self._seats[number].take() for number in due}
+        broken = self._trainer.step(turns)
+        for number, taken in turns.items():
+            self._seats[number].advance(moved=bool(taken) and number not in broken)
 
     def _answer(self, asking: Sequence[int]) -> bool:
         """Answer some seats; return whether that took the device: farewells alone do not."""

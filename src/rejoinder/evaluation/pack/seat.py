@@ -95,6 +95,8 @@ class Seat:
         self._token_bytes = TokenBytes(parts.tokenizer.tokenizer)
         self._start = start
         self._version = BASE_VERSION
+        self._moves = [0]
+        """How many steps had changed weights, by version."""
         self._trained = 0
         self._unseeded = 0
         self._held = 0
@@ -218,7 +220,7 @@ class Seat:
         config = self._parts.config.trainer
         samples = [sample for _, sample in self._ready[: config.batch_size]]
         del self._ready[: config.batch_size]
-        distances = {version: self._version - version for version in range(self._version + 1)}
+        distances = {version: self._distance(version) for version in range(self._version + 1)}
         step = prepare_step(
             samples,
             self._parts.algorithm,
@@ -230,11 +232,19 @@ class Seat:
         self._trained += len(samples)
         return step.turns
 
-    def advance(self) -> None:
-        """Note that a step was taken, and forget samples that are too old by now."""
+    def advance(self, *, moved: bool) -> None:
+        """Note that a step was taken, and forget samples that are too old by now.
+
+        One that changed no weights, so that nothing ``moved``, makes none older.
+        """
         self._version += 1
-        oldest = self._version - self._parts.config.trainer.max_staleness
-        self._ready = [one for one in self._ready if one[1].oldest_version >= oldest]
+        self._moves.append(self._moves[-1] + moved)
+        most = self._parts.config.trainer.max_staleness
+        self._ready = [one for one in self._ready if self._distance(one[1].oldest_version) <= most]
+
+    def _distance(self, version: int) -> int:
+        """Return how many steps that changed weights lie between a version and the newest."""
+        return self._moves[-1] - self._moves[version]
 
     async def progress(self) -> Progress:
         """See ``Learner``."""

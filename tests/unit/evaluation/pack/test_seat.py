@@ -228,9 +228,11 @@ async def test_a_sample_that_lags_too_far_behind_is_forgotten(room: Room) -> Non
     for session in "abc":
         await room.learn(session)
     room.seat.take()
-    room.seat.advance()
+    room.seat.advance(moved=True)
     assert await room.seat.progress() == Progress(1, 2, 1)
-    room.seat.advance()
+    room.seat.advance(moved=False)
+    assert await ready(room.seat) == 1, "nothing has changed"
+    room.seat.advance(moved=True)
     assert await ready(room.seat) == 0, "max_staleness is 1"
 
 
@@ -257,7 +259,7 @@ async def test_a_step_is_due_only_while_somebody_learns(
         assert not seat.is_due, "the version that is measured stays"
     assert seat.is_due
     seat.take()
-    seat.advance()
+    seat.advance(moved=True)
     for session in "cd":
         await room.learn(session)
     assert not seat.is_due, "no more updates than were asked for"
@@ -266,7 +268,7 @@ async def test_a_step_is_due_only_while_somebody_learns(
 
 
 async def test_a_version_that_is_gone_ends_the_run_that_wants_it(room: Room) -> None:
-    room.seat.advance()
+    room.seat.advance(moved=True)
     with pytest.raises(RejoinderError, match="version 0 is gone"):
         async with room.seat.serving(0):
             pass
