@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from rejoinder.evaluation.pack.stacked import (
-    StackedModel,
-    left_padded,
-    penalty,
-    positions_of,
-    visible,
-)
+from rejoinder.evaluation.pack.attention import newest_attention
+from rejoinder.evaluation.pack.stacked import StackedModel, left_padded, positions_of, visible
 
 _BLOCK = 256
 _MOST_IDS = 131_072
@@ -24,8 +21,13 @@ _MOST_IDS = 131_072
 _MOST_CACHED = 655_360
 """Padded ids, prompts and answers, whose keys and values are held at one time: 30 GB for a model of
 135 M parameters."""
+_LEAST = 1e-38
+"""Stands for a probability that fp32 rounds to nothing, in a logarithm."""
 _LOOK_EVERY = 8
-"""Tokens between looks at whether all have ended: a look waits for the device."""
+"""Tokens between looks at who has ended: a look waits for the device."""
+_FEW = 128
+"""Rows that are not thinned out when half of them have ended: a step with fewer hardly costs less,
+and a new recording costs what a dozen steps do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,7 @@ def _decode(
     rows = max(map(len, requests))
     flat = [[*own, *[_NOTHING] * (rows - len(own))] for own in requests]
     every = [request for own in flat for request in own]
-    longest = max(len(request.prompt) for request in every)
-    limit = max(request.max_tokens for request in every)
-    run = _Run(model, every, rows, longest, limit, eos_ids)
+    run = _Run(model, every, max(request.max_tokens for request in every), eos_ids)
     run.read_prompts()
     run.answer()
     ids, logprobs = run.ids.tolist(), run.logprobs.tolist()
@@ -100,6 +100,35 @@ def _answer(
     return Sampled(ids[:count], logprobs[:count], ids[count - 1] in ends)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What is known of the N rows that run, row by row."""
+
+    numbers: Tensor
+    """[N] of the rows among all of the batch."""
+    temperature: Tensor
+    """[N, 1]."""
+    most: Tensor
+    """[N] ids of the answer."""
+    uniform: Tensor
+    """[N, limit] one number for each id to draw."""
+    first: Tensor
+    """[N] the column in which a prompt begins."""
+    cos: Tensor
+    """[N, 1, limit, D] rotary factors of ids to come."""
+    sin: Tensor
+    ids: Tensor
+    """[N, limit] of the answer so far."""
+    logprobs: Tensor
+    """[N, limit]."""
+    done: Tensor
+    """[N]."""
+
+    def of(self, rows: Tensor) -> _Rows:
+        """Return some of the rows, copied."""
+        return _Rows(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+
 class _Run:
     """One batch from its prompts to its last token."""
 
@@ -107,37 +136,44 @@ class _Run:
         self,
         model: StackedModel,
         requests: Sequence[Request],
-        rows: int,
-        longest: int,
         limit: int,
         eos_ids: Sequence[int],
     ) -> None:
+        """Get ready: as many requests of each seat, and ``limit`` the most ids of any answer."""
         device, count = model.device, len(requests)
-        self._model, self._rows, self._longest, self._limit = model, rows, longest, limit
         prompts, mask = left_padded([request.prompt for request in requests])
         self._prompts, self._mask = prompts.to(device), mask.to(device)
-        self._temperature = torch.tensor([[one.temperature] for one in requests], device=device)
-        self._last = torch.tensor([one.max_tokens for one in requests], device=device)
-        uniform = [_uniform(one.seed, limit) for one in requests]
-        self._uniform = torch.tensor(uniform, dtype=torch.float64, device=device)
+        self._model, self._limit, self._longest = model, limit, mask.shape[1]
         self._ends = torch.tensor(list(eos_ids), device=device)
-        shape = (model.layers, count, model.kv_heads, longest + limit, model.head_dim)
+        lengths = self._mask.sum(-1)
+        cos, sin = model.rotary(lengths[:, None] + torch.arange(limit, device=device))
+        self._rows = _Rows(
+            numbers=torch.arange(count, device=device),
+            temperature=torch.tensor([[one.temperature] for one in requests], device=device),
+            most=torch.tensor([one.max_tokens for one in requests], device=device),
+            uniform=torch.from_numpy(_uniform(requests, limit)).to(device),
+            first=self._longest - lengths,
+            cos=cos,
+            sin=sin,
+            ids=torch.full((count, limit), eos_ids[0], device=device),
+            logprobs=torch.zeros(count, limit, device=device),
+            done=torch.zeros(count, dtype=torch.bool, device=device),
+        )
+        self.ids, self.logprobs = self._rows.ids.clone(), self._rows.logprobs.clone()
+        """Of all rows, once ``answer`` has ended."""
+        shape = (model.layers, count, model.kv_heads, self._longest + limit, model.head_dim)
         # Zeros: columns to come are read, with a weight of nothing.
         self._keys, self._values = (torch.zeros(shape, device=device) for _ in range(2))
-        ahead = torch.zeros(count, limit, dtype=torch.bool, device=device)
-        self._penalty = penalty(torch.cat((self._mask, ahead), 1))
-        places = self._mask.sum(-1, keepdim=True) + torch.arange(limit, device=device)
-        self._factors = model.rotary(places)
-        self.ids = torch.full((count, limit), eos_ids[0], device=device)
-        self.logprobs = torch.zeros(count, limit, device=device)
-        self._done = torch.zeros(count, dtype=torch.bool, device=device)
+        self._attend = newest_attention(device)
         self._at = torch.zeros(1, dtype=torch.long, device=device)
         self._newest = torch.empty(0)
 
     def read_prompts(self) -> None:
         """Fill the cache with the prompts and keep the states of their last ids."""
-        at_once = max(1, _MOST_IDS // (self._model.seats * self._longest))
-        starts = range(0, self._rows, at_once)
+        seats = self._model.seats
+        count = len(self._prompts) // seats
+        at_once = max(1, _MOST_IDS // (seats * self._longest))
+        starts = range(0, count, at_once)
         states = [self._read_rows(slice(start, start + at_once)) for start in starts]
         self._newest = torch.cat(states, 1)
 
@@ -145,7 +181,7 @@ class _Run:
         """Fill the cache with some rows of each seat; return the states [S, b, H] of last ids."""
         model, longest = self._model, self._longest
         prompts, mask = (
-            one.view(model.seats, self._rows, longest)[:, rows].flatten(0, 1)
+            one.view(model.seats, -1, longest)[:, rows].flatten(0, 1)
             for one in (self._prompts, self._mask)
         )
         count = len(prompts) // model.seats
@@ -156,7 +192,7 @@ class _Run:
             layer = model.layer(number)
             queries, keys, values = model.project(x, factors, count, layer)
             for cache, new in ((self._keys, keys), (self._values, values)):
-                own = cache[number].view(model.seats, self._rows, *cache.shape[2:])
+                own = cache[number].view(model.seats, -1, *cache.shape[2:])
                 own[:, rows, :, :longest] = new.reshape(model.seats, count, *new.shape[1:])
             x = model.finish(x, model.attend(queries, keys, values, seen), layer)
         return model.last_norm(x.view(model.seats, count, longest, x.shape[-1])[:, :, -1])
@@ -164,13 +200,36 @@ class _Run:
     def answer(self) -> None:
         """Draw tokens until all rows have ended."""
         self._step()
-        if self._limit == 1:
-            return
-        step = self._recorded() if self._model.device.type == "cuda" else self._step
+        step: Callable[[], None] | None = None
         for count in range(1, self._limit):
-            if count % _LOOK_EVERY == 0 and bool(self._done.all()):
-                return
+            if count % _LOOK_EVERY == 0:
+                running = int((~self._rows.done).view(self._model.seats, -1).sum(1).max())
+                if not running:
+                    break
+                if 2 * running * self._model.seats <= len(self._rows.ids) > _FEW:
+                    self._thin_out(running)
+                    step = None
+            step = step or self._fast_step()
             step()
+        self._keep()
+
+    def _thin_out(self, count: int) -> None:
+        """Go on with so many rows of each seat, those that have not ended among them."""
+        self._keep()
+        seats, before = self._model.seats, self._newest.shape[1]
+        order = self._rows.done.view(seats, before).sort(stable=True).indices[:, :count]
+        kept = (order + before * torch.arange(seats, device=order.device)[:, None]).flatten()
+        self._rows = self._rows.of(kept)
+        self._newest = self._newest.flatten(0, 1)[kept].view(seats, count, -1)
+        self._keys, self._values = self._keys[:, kept], self._values[:, kept]
+
+    def _keep(self) -> None:
+        """Put what the rows have so far to that of all."""
+        self.ids[self._rows.numbers] = self._rows.ids
+        self.logprobs[self._rows.numbers] = self._rows.logprobs
+
+    def _fast_step(self) -> Callable[[], None]:
+        return self._recorded() if self._model.device.type == "cuda" else self._step
 
     def _recorded(self) -> Callable[[], None]:
         """Return a step as one graph of kernels: their launches one by one take longer than they.
@@ -194,37 +253,33 @@ class _Run:
 
     def _sample(self) -> Tensor:
         """Draw the next id [N] of every row."""
-        head = self._model.head
-        logits = torch.bmm(self._newest, head.mT).flatten(0, 1) / self._temperature
-        total = logits.logsumexp(-1, keepdim=True)
-        mass = (logits - total).exp_()
-        drawn = invert(mass, self._uniform.index_select(1, self._at))
-        own = logits.gather(-1, drawn) - total
-        ids = torch.where(self._done, self._ends[0], drawn[:, 0])
-        self.ids.index_copy_(1, self._at, ids[:, None])
-        self.logprobs.index_copy_(1, self._at, own)
+        rows = self._rows
+        states = self._newest / rows.temperature.view(*self._newest.shape[:2], 1)
+        mass = torch.bmm(states, self._model.head.mT).flatten(0, 1).softmax(-1)
+        drawn = invert(mass, rows.uniform.index_select(1, self._at))
+        own = mass.gather(-1, drawn).clamp_min(_LEAST).log()
+        ids = torch.where(rows.done, self._ends[0], drawn[:, 0])
+        rows.ids.index_copy_(1, self._at, ids[:, None])
+        rows.logprobs.index_copy_(1, self._at, own)
         has_ended = (ids[:, None] == self._ends).any(-1)
-        self._done |= has_ended | (self._at + 1 >= self._last)
+        rows.done.logical_or_(has_ended | (self._at + 1 >= rows.most))
         return ids
 
     def _extend(self, ids: Tensor) -> Tensor:
         """Return the states [S, B, H] of the ids drawn last."""
-        model, column = self._model, self._at + self._longest
+        model, rows, column = self._model, self._rows, self._at + self._longest
         x = model.embed(ids)
-        cos, sin = (factor.index_select(2, self._at) for factor in self._factors)
-        group = model.heads // model.kv_heads
-        count = len(self.ids)
-        self._penalty.index_fill_(-1, column, 0.0)
+        factors = rows.cos.index_select(2, self._at), rows.sin.index_select(2, self._at)
+        count = self._newest.shape[1]
         for number in range(model.layers):
             layer = model.layer(number)
-            queries, keys, values = model.project(x, (cos, sin), self._rows, layer)
+            queries, keys, values = model.project(x, factors, count, layer)
             self._keys[number].index_copy_(2, column, keys)
             self._values[number].index_copy_(2, column, values)
-            grouped = queries.reshape(count, model.kv_heads, group, model.head_dim)
-            scores = grouped @ self._keys[number].mT
-            weights = (scores * model.head_dim**-0.5 + self._penalty).softmax(-1)
-            attended = weights @ self._values[number]
-            x = model.finish(x, attended.reshape(model.seats, self._rows, -1), layer)
+            grouped = queries.reshape(len(ids), model.kv_heads, -1, model.head_dim)
+            cache = self._keys[number], self._values[number]
+            attended = self._attend(grouped, *cache, rows.first, column)
+            x = model.finish(x, attended.reshape(model.seats, count, -1), layer)
         return model.last_norm(x)
 
 
@@ -240,7 +295,8 @@ def invert(mass: Tensor, uniform: Tensor) -> Tensor:
         uniform: [N, 1] in [0, 1), fp64.
     """
     count = mass.shape[-1]
-    blocks = functional.pad(mass, (0, -count % _BLOCK)).view(len(mass), -1, _BLOCK)
+    padded = functional.pad(mass, (0, -count % _BLOCK)) if count % _BLOCK else mass
+    blocks = padded.view(len(mass), -1, _BLOCK)
     sums = blocks.sum(-1, dtype=torch.float64)
     ends = sums.cumsum(-1)
     point = uniform * ends[:, -1:]
@@ -252,7 +308,10 @@ def invert(mass: Tensor, uniform: Tensor) -> Tensor:
     return (block * _BLOCK + place).clamp_(max=count - 1)
 
 
-def _uniform(seed: int, count: int) -> list[float]:
-    """Return one number for each token: the same seed gives the same, in any company."""
-    rng = random.Random(seed)  # noqa: S311  (sampling)
-    return [rng.random() for _ in range(count)]
+def _uniform(requests: Sequence[Request], limit: int) -> NDArray[np.float64]:
+    """Return a number [N, limit] for each id: the same seed gives the same, in any company."""
+    numbers = np.zeros((len(requests), limit))
+    for row, request in zip(numbers, requests, strict=True):
+        rng = random.Random(request.seed)  # noqa: S311  (sampling)
+        row[: request.max_tokens] = [rng.random() for _ in range(request.max_tokens)]
+    return numbers

@@ -32,11 +32,11 @@ from rejoinder.models.loading import pick_device
 from rejoinder.models.tokenizer import load_tokenizer
 from rejoinder.trainer.hinted import HintRenderer
 
-POLL_S = 0.01
+POLL_S = 0.004
 """How often runs in a pack look at their learning."""
 _QUIET_S = 3 * POLL_S
 """So long without a new request, everybody waits who is going to."""
-_MOMENT_S = 0.005
+_MOMENT_S = 0.002
 _MOST_PUT_OFF = 6
 """Rounds of answers to others that a step waits for company: one step costs as much as all."""
 

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -26,9 +27,6 @@ _LAYER = (
     "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
     "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
 )  # fmt: skip
-_OUTSIDE = -1e9
-"""Added to the score of what must not be seen; minus infinity would give NaN to a row of padding
-alone."""
 
 
 class StackedModel:
@@ -186,9 +184,11 @@ def padded_groups(lengths: Sequence[int], budget: int) -> list[list[int]]:
 def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """Return ids [N, T] of rows padded on the left, and which are no padding [N, T] bool."""
     longest = max(map(len, rows))
-    ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
+    ids = np.zeros((len(rows), longest), dtype=np.int64)
+    for own, row in zip(ids, rows, strict=True):
+        own[longest - len(row) :] = row
     lengths = torch.tensor([len(row) for row in rows])
-    return ids, torch.arange(longest) >= longest - lengths[:, None]
+    return torch.from_numpy(ids), torch.arange(longest) >= longest - lengths[:, None]
 
 
 def positions_of(mask: Tensor) -> Tensor:
@@ -201,12 +201,6 @@ def visible(mask: Tensor) -> Tensor:
     length = mask.shape[-1]
     itself = torch.eye(length, dtype=torch.bool, device=mask.device)
     return (torch.ones_like(itself).tril() & (mask[:, None] | itself))[:, None]
-
-
-def penalty(mask: Tensor) -> Tensor:
-    """Return [N, 1, 1, T]: what is added to attention scores, 0 where the mask is true."""
-    bias = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, _OUTSIDE)
-    return bias[:, None, None]
 
 
 def _rotate(x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:

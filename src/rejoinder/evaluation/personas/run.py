@@ -27,6 +27,7 @@ from rejoinder.evaluation.watch import Progress
 from rejoinder.types import Json
 
 POLL_S = 1.0
+SHOW_EVERY_S = 1.0
 SPARE = 8
 """For so many samples of an update, one answer more is asked for: not all give a sample."""
 NEWEST = 48
@@ -158,6 +159,7 @@ class _Run:
     async def _learn(self) -> Ended:
         """Let people talk until a limit is reached, and measure versions as they come."""
         self._learning_since = time.monotonic()
+        shown = -math.inf
         talking = asyncio.create_task(self._population.talk())
         try:
             while (ended := self._ended(talking)) is None:
@@ -165,7 +167,9 @@ class _Run:
                 due = self._measurements[-1].version + self._settings.measure_every
                 if self._progress.version >= due:
                     await self._measure()
-                self._watcher.show(await self._snapshot())
+                if time.monotonic() >= shown + SHOW_EVERY_S:  # it counts all answers there are
+                    self._watcher.show(await self._snapshot())
+                    shown = time.monotonic()
                 await asyncio.sleep(self._poll_s)
             self._population.stop()
             await talking

@@ -10,10 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rejoinder.config import CallableJudgeConfig, Config, LossConfig, ModelConfig, TrainerConfig
+from rejoinder.evaluation.pack.stacked import StackedModel
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.types import Message
 
 CONTEXT = 2048
+CPU = torch.device("cpu")
 
 
 def save_chat_model(path: Path, tokenizer: ModelTokenizer) -> Path:
@@ -51,3 +53,12 @@ def system(path: Path, **training: object) -> Config:
         judge=CallableJudgeConfig(kind="callable", target=f"{__name__}:score"),
         trainer=TrainerConfig.model_validate(usual | training),
     )
+
+
+def two_policies(path: Path) -> StackedModel:
+    """Seat 0 has the model's weights, seat 1 others."""
+    model = StackedModel(path, 2, CPU)
+    generator = torch.Generator().manual_seed(1)
+    for weight in model.weights.values():
+        weight[1] *= 1 + 0.3 * torch.rand(weight[1].shape, generator=generator)
+    return model
