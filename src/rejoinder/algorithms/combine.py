@@ -1,9 +1,7 @@
 """``combine``: verdicts and hints together, each with its weight.
 
-L = w_rl L_binary + w_opd q^f L_distil, where q is the share of a step's answers that did not please
-and f ``trainer.hint_fade``: what hints can teach is done once answers please, and verdicts go on. A
-turn that has one of the two learns from that one; the missing one has weight exactly zero, never a
-stand-in value.
+L = w_rl L_binary + w_opd L_distil. A turn that has one of the two learns from that one; the missing
+one has weight exactly zero, never a stand-in value.
 """
 
 from __future__ import annotations
@@ -49,21 +47,15 @@ class Combine:
     def signals(self, samples: Sequence[TrainSample]) -> list[TokenSignal | Fate | None]:
         """Weigh what each sample has; those with neither have no signal."""
         by_verdict = advantages(samples, self._config.baseline)
-        displeased = sum(sample.reward != 1.0 for sample in samples) / max(1, len(samples))
-        weight = self._config.hint_weight * displeased**self._config.hint_fade
-        return [
-            self._signal(sample, advantage, weight if sample.hints else 0.0)
-            for sample, advantage in zip(samples, by_verdict, strict=True)
-        ]
+        return [self._signal(*pair) for pair in zip(samples, by_verdict, strict=True)]
 
-    def _signal(
-        self, sample: TrainSample, advantage: float | None, hint_weight: float
-    ) -> TokenSignal | Fate | None:
+    def _signal(self, sample: TrainSample, advantage: float | None) -> TokenSignal | Fate | None:
         if not sample.answer_ids:
             return None
-        if not advantage and not hint_weight:
+        if not advantage and not sample.hints:
             return None if advantage is None else Fate.ALL_ALIKE
-        return over_answer(sample, self._config.verdict_weight * (advantage or 0.0), hint_weight)
+        weight = self._config.hint_weight if sample.hints else 0.0
+        return over_answer(sample, self._config.verdict_weight * (advantage or 0.0), weight)
 
 
 def build(config: TrainerConfig) -> Algorithm:

@@ -112,9 +112,6 @@ class TrainerConfig(Section):
     """Of verdicts in ``combine``."""
     hint_weight: float = Field(1.0, gt=0)
     """Of hints in ``opd`` and ``combine``."""
-    hint_fade: float = Field(0.0, ge=0)
-    """In ``combine``, the more answers please, the less hints count: their weight is multiplied by
-    the share of the step's answers that did not please, to this power. 0: it stays."""
     baseline: Baseline = "none"
     """``leave_one_out``: each verdict counts against the mean of the step's other verdicts. Less
     noise where most verdicts are alike; a step whose verdicts are all the same teaches nothing."""

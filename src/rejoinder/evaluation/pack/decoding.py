@@ -13,7 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from rejoinder.evaluation.pack.attention import newest_attention
-from rejoinder.evaluation.pack.stacked import StackedModel, left_padded, positions_of, visible
+from rejoinder.evaluation.pack.stacked import (
+    StackedModel,
+    left_padded,
+    positions_of,
+    rotate,
+    visible,
+)
 
 _BLOCK = 256
 _MOST_IDS = 131_072
@@ -165,6 +171,7 @@ class _Run:
         # Zeros: columns to come are read, with a weight of nothing.
         self._keys, self._values = (torch.zeros(shape, device=device) for _ in range(2))
         self._attend = newest_attention(device)
+        self._layers = [model.joined(number) for number in range(model.layers)]
         self._at = torch.zeros(1, dtype=torch.long, device=device)
         self._newest = torch.empty(0)
 
@@ -270,16 +277,20 @@ class _Run:
         model, rows, column = self._model, self._rows, self._at + self._longest
         x = model.embed(ids)
         factors = rows.cos.index_select(2, self._at), rows.sin.index_select(2, self._at)
-        count = self._newest.shape[1]
-        for number in range(model.layers):
-            layer = model.layer(number)
-            queries, keys, values = model.project(x, factors, count, layer)
+        for number, layer in enumerate(self._layers):
+            heads = torch.bmm(model.norm(x, layer.attention_norm), layer.projections.mT)
+            heads = heads.view(len(ids), -1, 1, model.head_dim)
+            turned = rotate(heads[:, : -model.kv_heads], factors)
+            queries, keys = turned[:, : model.heads, 0], turned[:, model.heads :]
             self._keys[number].index_copy_(2, column, keys)
-            self._values[number].index_copy_(2, column, values)
-            grouped = queries.reshape(len(ids), model.kv_heads, -1, model.head_dim)
+            self._values[number].index_copy_(2, column, heads[:, -model.kv_heads :])
             cache = self._keys[number], self._values[number]
+            grouped = queries.reshape(len(ids), model.kv_heads, -1, model.head_dim)
             attended = self._attend(grouped, *cache, rows.first, column)
-            x = model.finish(x, attended.reshape(model.seats, count, -1), layer)
+            x = x + torch.bmm(attended.reshape(*x.shape[:2], -1), layer.output.mT)
+            inner = torch.bmm(model.norm(x, layer.mlp_norm), layer.gate_and_up.mT)
+            gate, up = inner.chunk(2, dim=-1)
+            x = x + torch.bmm(functional.silu(gate) * up, layer.down.mT)
         return model.last_norm(x)
 
 

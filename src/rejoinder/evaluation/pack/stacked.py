@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,18 @@ _LAYER = (
     "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
     "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
 )  # fmt: skip
+
+
+class JoinedLayer(NamedTuple):
+    """A layer's weights with those that read the same states in one tensor."""
+
+    attention_norm: Tensor
+    projections: Tensor
+    """Of queries, keys and values."""
+    output: Tensor
+    mlp_norm: Tensor
+    gate_and_up: Tensor
+    down: Tensor
 
 
 class StackedModel:
@@ -100,9 +113,10 @@ class StackedModel:
         return functional.embedding(ids.reshape(self.seats, -1) + offset, table.flatten(0, 1))
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the factors [S * B, 1, T, D] of positions [S * B, T]."""
+        """Return the factors [S * B, 1, T, D] of positions [S * B, T]; see ``rotate``."""
         cos, sin = self._rotary(self.weights[EMBEDDING], positions)
-        return cos[:, None], sin[:, None]
+        first, second = sin.chunk(2, dim=-1)
+        return cos[:, None], torch.cat((-first, second), dim=-1)[:, None]
 
     def layer(self, number: int) -> list[Tensor]:
         """Return a layer's weights in the order of ``_LAYER``."""
@@ -116,7 +130,15 @@ class StackedModel:
         queries = self._split(x, layer[1], rows, self.heads)
         keys = self._split(x, layer[2], rows, self.kv_heads)
         values = self._split(x, layer[3], rows, self.kv_heads)
-        return _rotate(queries, factors), _rotate(keys, factors), values
+        return rotate(queries, factors), rotate(keys, factors), values
+
+    def joined(self, number: int) -> JoinedLayer:
+        """Return a layer's weights for few ids at a time, where each product costs its launch."""
+        layer = self.layer(number)
+        return JoinedLayer(
+            layer[0], torch.cat(layer[1:4], 1), layer[4],
+            layer[5], torch.cat(layer[6:8], 1), layer[8],
+        )  # fmt: skip
 
     def finish(self, x: Tensor, attended: Tensor, layer: list[Tensor]) -> Tensor:
         """Return a layer's output [S, B * T, H] from what attention gave [S, B * T, heads * D]."""
@@ -203,7 +225,8 @@ def visible(mask: Tensor) -> Tensor:
     return (torch.ones_like(itself).tril() & (mask[:, None] | itself))[:, None]
 
 
-def _rotate(x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn queries or keys [N, heads, T, D] to their positions (Su et al. 2021)."""
     cos, sin = factors
     first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)

@@ -16,10 +16,9 @@ _BLOCK = 16
 def attend_newest(
     queries: Tensor, keys: Tensor, values: Tensor, first: Tensor, last: Tensor
 ) -> Tensor:
-    """See ``attention.py``; keys and values are contiguous."""
-    queries = queries.contiguous()
+    """See ``attention.py``; the cache is contiguous, and so are the queries of a row."""
     rows, heads, group, width = queries.shape
-    found = torch.empty_like(queries)
+    found = torch.empty(queries.shape, device=queries.device)
     _attend[(rows * heads,)](
         queries,
         keys,
@@ -27,6 +26,7 @@ def attend_newest(
         first,
         last,
         found,
+        queries.stride(0),
         keys.shape[2],
         width**-0.5,
         heads=heads,
@@ -40,7 +40,7 @@ def attend_newest(
     return found
 
 
-@triton.jit(do_not_specialize=["columns"])
+@triton.jit(do_not_specialize=["stride", "columns"])
 def _attend(
     queries,
     keys,
@@ -48,6 +48,7 @@ def _attend(
     first,
     last,
     found,
+    stride,
     columns,
     scale,
     heads: tl.constexpr,
@@ -61,10 +62,12 @@ def _attend(
     place = tl.program_id(0)
     member = tl.arange(0, padded)
     part = tl.arange(0, padded_width)
-    own = (place * group + member[:, None]) * width + part[None, :]
+    row, head = place // heads, place % heads
+    own = member[:, None] * width + part[None, :]
     is_own = (member[:, None] < group) & (part[None, :] < width)
-    asked = tl.load(queries + own, mask=is_own, other=0.0) * scale
-    begin = tl.load(first + place // heads)
+    there = queries + row * stride + head * group * width + own
+    asked = tl.load(there, mask=is_own, other=0.0) * scale
+    begin = tl.load(first + row)
     end = tl.load(last) + 1
     best = tl.full((padded,), -1e30, tl.float32)
     total = tl.zeros((padded,), tl.float32)
@@ -72,16 +75,16 @@ def _attend(
     cache = place.to(tl.int64) * columns * width
     for start in range(begin, end, block):
         column = start + tl.arange(0, block)
-        there = cache + column[:, None] * width + part[None, :]
+        ahead = cache + column[:, None] * width + part[None, :]
         seen = (column[:, None] < end) & (part[None, :] < width)
-        key = tl.load(keys + there, mask=seen, other=0.0)
+        key = tl.load(keys + ahead, mask=seen, other=0.0)
         score = tl.sum(asked[:, None, :] * key[None, :, :], 2)
         score = tl.where(column[None, :] < end, score, -1e30)
         highest = tl.maximum(best, tl.max(score, 1))
         weight = tl.exp(score - highest[:, None])
         kept = tl.exp(best - highest)
-        value = tl.load(values + there, mask=seen, other=0.0)
+        value = tl.load(values + ahead, mask=seen, other=0.0)
         mean = mean * kept[:, None] + tl.sum(weight[:, :, None] * value[None, :, :], 1)
         total = total * kept + tl.sum(weight, 1)
         best = highest
-    tl.store(found + own, mean / total[:, None], mask=is_own)
+    tl.store(found + place * group * width + own, mean / total[:, None], mask=is_own)

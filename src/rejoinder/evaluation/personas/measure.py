@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rejoinder.evaluation.client import Ask, Asker, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.personas.copying import template_share
@@ -37,7 +38,7 @@ class HeldOut:
         return cls(persona, tasks, tuple(persona.put(task, rng) for task in tasks), seed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answers:
     """The answers of one version to one persona's tasks; None where a request failed."""
 
@@ -63,7 +64,7 @@ class Answers:
             template=template_share([one.text for one in read]),
         )
 
-    @property
+    @cached_property
     def read(self) -> tuple[HeldOutAnswer, ...]:
         """The answers that came, in the order of the tasks, as the persona reads them."""
         persona = self.heldout.persona

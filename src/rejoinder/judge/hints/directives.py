@@ -316,7 +316,10 @@ def _opposites(topics: Sequence[Topic]) -> frozenset[str]:
 
 def _low(text: str) -> str:
     """Return the text in lower case, character for character: a match's place is that in it."""
-    lower = (char.lower() for char in text.replace("’", "'"))
+    text = text.replace("’", "'")
+    if text.isascii():
+        return text.lower()
+    lower = (char.lower() for char in text)
     return "".join(low if len(low) == 1 else "?" for low in lower)
 
 

@@ -55,10 +55,10 @@ def system(path: Path, **training: object) -> Config:
     )
 
 
-def two_policies(path: Path) -> StackedModel:
+def two_policies(path: Path, device: torch.device = CPU) -> StackedModel:
     """Seat 0 has the model's weights, seat 1 others."""
-    model = StackedModel(path, 2, CPU)
+    model = StackedModel(path, 2, device)
     generator = torch.Generator().manual_seed(1)
     for weight in model.weights.values():
-        weight[1] *= 1 + 0.3 * torch.rand(weight[1].shape, generator=generator)
+        weight[1] *= 1 + 0.3 * torch.rand(weight[1].shape, generator=generator).to(device)
     return model

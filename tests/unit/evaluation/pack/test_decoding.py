@@ -27,8 +27,9 @@ def path(tmp_path: Path) -> Path:
     return save_tiny_model(tmp_path)
 
 
-def test_answers_have_the_logprobs_of_their_own_policy(path: Path) -> None:
-    model, plain = two_policies(path), load_plain(path)
+@pytest.mark.parametrize("device", DEVICES)
+def test_answers_have_the_logprobs_of_their_own_policy(path: Path, device: str) -> None:
+    model, plain = two_policies(path, torch.device(device)), load_plain(path)
     asked = [[Request(row, 12, 0.8, seed) for seed, row in enumerate(ROWS)] for _ in range(2)]
     found = decode(model, asked, eos_ids=[60])
     for row, answer in zip(ROWS, found[0], strict=True):
@@ -155,18 +156,20 @@ def test_a_recorded_step_draws_what_a_plain_one_does(path: Path, limit: int) -> 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a kernel for a GPU alone")
 @pytest.mark.parametrize("shape", [(5, 3, 3, 64), (2, 1, 4, 80), (3, 2, 1, 16)])
 def test_the_kernel_attends_as_products_of_matrices_do(shape: tuple[int, ...]) -> None:
-    rows, heads, _, width = shape
+    rows, heads, group, width = shape
     longest, limit = 21, 40
     lengths = torch.tensor([21, 1, 7, 20, 4][:rows])
     generator = torch.Generator().manual_seed(rows)
     queries = torch.randn(shape, generator=generator)
     cache = torch.randn(2, rows, heads, longest + limit, width, generator=generator)
     first = longest - lengths
+    beside = torch.cat((queries.flatten(1, 2), cache[0, :, :, 0]), 1).cuda()
+    own = beside[:, : heads * group].reshape(shape)  # as they come from one projection
     fused = newest_attention(torch.device("cuda"))
     for column in range(longest, longest + limit):
         last = torch.tensor([column])
         expected = attend_newest(queries, *cache, first, last)
-        found = fused(queries.cuda(), *cache.cuda(), first.cuda(), last.cuda())
+        found = fused(own, *cache.cuda(), first.cuda(), last.cuda())
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
 
 

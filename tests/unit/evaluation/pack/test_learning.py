@@ -22,6 +22,7 @@ from rejoinder.config import (
     TrainerConfig,
 )
 from rejoinder.errors import ConfigError
+from rejoinder.evaluation.pack import learning
 from rejoinder.evaluation.pack.learning import PackedTrainer, SeatTraining
 from rejoinder.evaluation.pack.stacked import StackedModel
 from rejoinder.trainer.base import SignalledTurn
@@ -31,9 +32,14 @@ CPU = torch.device("cpu")
 TRAINING = TrainerConfig(
     learning_rate=1e-2,
     warmup_steps=2,
-    micro_batch_tokens=64,
     loss=LossConfig(kl_coefficient=0.3, aggregation="token_mean"),
 )
+
+
+@pytest.fixture(autouse=True)
+def several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a step of one batch take several passes."""
+    monkeypatch.setattr(learning, "_MOST_IDS", 128)
 
 
 @pytest.fixture
