@@ -49,6 +49,8 @@ def prepare_step(
     head_version: int,
     hinted: HintRenderer | None = None,
     refused: Collection[str] = (),
+    *,
+    borrows: bool = False,
 ) -> PreparedStep:
     """Ask the algorithm for signals and weigh the tokens of the whole step.
 
@@ -62,6 +64,7 @@ def prepare_step(
         head_version: the newest version, which the weights in training have made.
         hinted: puts hints into prompts; needed by algorithms that learn from hints.
         refused: ids of samples whose hints the teacher has refused to read.
+        borrows: put hints of others before answers that pleased, too; see ``evidence.py``.
     """
     kept: list[tuple[TrainSample, TokenSignal, TeacherPrompts]] = []
     reasons: dict[str, str] = {}
@@ -85,6 +88,7 @@ def prepare_step(
         [sample.trajectory for sample, _, _ in kept],
         loss.aggregation,
     )
+    lenders = [sample for sample, _, prompts in kept if prompts.prompts] if borrows else []
     turns = [
         SignalledTurn(
             prompt_ids=sample.prompt_ids,
@@ -95,8 +99,11 @@ def prepare_step(
             weight=weight,
             is_current={run.version for run in sample.versions} == {head_version},
             teacher_prompts=prompts.prompts,
+            borrowed_prompt=_borrowed(sample, lenders[place % len(lenders)], hinted)
+            if lenders and sample.reward == 1.0 and not prompts.prompts
+            else None,
         )
-        for (sample, signal, prompts), weight in zip(kept, weights, strict=True)
+        for place, ((sample, signal, prompts), weight) in enumerate(zip(kept, weights, strict=True))
     ]
     metrics = _sample_metrics(samples, distances) | _signal_metrics([one for _, one, _ in kept])
     if hinted is not None:
@@ -125,6 +132,16 @@ def _with_prompts(
         return signal, prompts
     has_another = bool(signal.advantages[signal.mask].any())
     return (replace(signal, hint_weight=0.0) if has_another else None), prompts
+
+
+def _borrowed(
+    sample: TrainSample, lender: TrainSample, hinted: HintRenderer | None
+) -> list[int] | None:
+    """Return the prompt of a sample with a hint of another one in it, where it fits."""
+    if hinted is None:
+        return None
+    prompts = hinted.prompts(replace(sample, hints=lender.hints)).prompts
+    return prompts[0] if prompts else None
 
 
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:

@@ -220,6 +220,7 @@ class TrainingLoop:
                 run.head.version,
                 self._around.hinted,
                 refused,
+                borrows=self._config.hint_evidence,
             )
             try:
                 return prepared if self._accumulate(run, prepared, stop) else None

@@ -159,9 +159,34 @@ class Prompts:
         return TeacherPrompts(tuple(fitting), faults)
 
 
-def prepare_hinted(*samples: TrainSample) -> PreparedStep:
+def prepare_hinted(*samples: TrainSample, borrows: bool = False) -> PreparedStep:
     algorithm = build_algorithm(TrainerConfig(algorithm="combine"))
-    return prepare_step(samples, algorithm, LossConfig(), {5: 0}, 5, Prompts())  # type: ignore[arg-type]
+    prompts: Any = Prompts()
+    loss = LossConfig()
+    return prepare_step(samples, algorithm, loss, {5: 0}, 5, prompts, borrows=borrows)
+
+
+@pytest.mark.parametrize("borrows", [True, False])
+def test_answers_that_pleased_may_borrow_the_hints_of_others(*, borrows: bool) -> None:
+    step = prepare_hinted(
+        sample(3, None, hints=("short",)),
+        sample(4, 1.0),
+        sample(2, -1.0),
+        sample(5, 1.0),
+        sample(6, -1.0, hints=("calmer",)),
+        sample(7, -1.0, hints=("longer than it may",)),
+        borrows=borrows,
+    )
+    borrowed = [turn.borrowed_prompt for turn in step.turns]
+    expected = [None, [1, 2, 6], None, [1, 2, 6], None, None]
+    assert borrowed == (expected if borrows else [None] * 6)
+    assert step.metrics["hints"] == 2
+
+
+def test_without_a_hint_that_fits_nothing_is_borrowed() -> None:
+    samples = sample(3, -1.0, hints=("longer than it may",)), sample(4, 1.0)
+    step = prepare_hinted(*samples, borrows=True)
+    assert [turn.borrowed_prompt for turn in step.turns] == [None, None]
 
 
 def test_hinted_turns_bring_the_prompts_of_their_teacher() -> None:

@@ -25,6 +25,7 @@ from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
 from rejoinder.trainer.distil import Candidates, TeachingLoss
+from rejoinder.trainer.evidence import evidence, under_hint, weighed
 from rejoinder.trainer.loss_registry import find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
@@ -110,6 +111,7 @@ class PackedTrainer:
         Returns:
             the seats whose loss or gradient was not finite, and whose weights are as they were.
         """
+        turns = self._weighed(turns)
         losses = torch.zeros(self._model.seats, device=self._model.device)
         for batch in self._batches(turns):
             losses += self._backward(pack_rows(batch, self._model.device))
@@ -121,6 +123,20 @@ class PackedTrainer:
         self._teachers.follow(changed)
         self._served.follow(changed)
         return sorted({*broken, *(seat for seat in taught if not finite[seat])})
+
+    def _weighed(
+        self, turns: Mapping[int, Sequence[SignalledTurn]]
+    ) -> Mapping[int, Sequence[SignalledTurn]]:
+        """Let hints count as far as there is evidence for them."""
+        asked = {seat: found for seat, own in turns.items() if (found := under_hint(own))}
+        if not asked:
+            return turns
+        rises = self._teachers.rises(asked)
+        shares = {seat: evidence(own, rises[seat]) for seat, own in asked.items()}
+        return {
+            seat: weighed(own, shares[seat]) if seat in shares else own
+            for seat, own in turns.items()
+        }
 
     def _batches(
         self, turns: Mapping[int, Sequence[SignalledTurn]]

@@ -228,6 +228,7 @@ class Seat:
             distances,
             self._version,
             self._parts.hinted,
+            borrows=config.hint_evidence,
         )
         self._trained += len(samples)
         return step.turns

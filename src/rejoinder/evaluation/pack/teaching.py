@@ -18,6 +18,7 @@ from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
 from rejoinder.trainer.distil import Candidates
+from rejoinder.trainer.evidence import rise
 
 _WIDE = 16_384
 """Padded ids of hinted prompts and answers that a frozen teacher reads at one time."""
@@ -77,6 +78,40 @@ class PackedTeachers:
         if any(own):
             self._read(self._moving.model, own, batch, compared, found)
         return found
+
+    @torch.no_grad()
+    def rises(self, turns: Mapping[int, Sequence[SignalledTurn]]) -> dict[int, list[float]]:
+        """Return ``evidence.rise`` of some seats' turns, whose prompts have the hint in them."""
+        places = [(seat, row) for seat, own in turns.items() for row in range(len(own))]
+        frozen = [one for one in places if one[0] not in self._keeps]
+        moving = [one for one in places if one[0] in self._keeps]
+        found = {seat: [0.0] * len(own) for seat, own in turns.items()}
+        lengths = [row_length(turns[seat][row]) for seat, row in frozen]
+        for group in padded_groups(lengths, _WIDE):
+            self._rises(self._start, [[frozen[index] for index in group]], turns, found)
+        if moving:
+            stack = self._moving.model
+            own = [[one for one in moving if one[0] == seat] for seat in range(stack.seats)]
+            self._rises(stack, own, turns, found)
+        return found
+
+    def _rises(
+        self,
+        teacher: StackedModel,
+        asked: list[list[tuple[int, int]]],
+        turns: Mapping[int, Sequence[SignalledTurn]],
+        found: dict[int, list[float]],
+    ) -> None:
+        """Read turns at each seat of a stack, and note how far it raises each."""
+        rows = [[turns[seat][row] for seat, row in own] for own in asked]
+        packed = pack_rows(rows, teacher.device)
+        hidden = gather(teacher.hidden(packed.ids, packed.mask), packed.places)
+        ids = packed.targets[..., None]
+        said = logprobs_of(hidden, teacher.head, ids, packed.temperature)[..., 0].tolist()
+        for own, turns_of_seat, values in zip(asked, rows, said, strict=True):
+            for place, (seat, row) in enumerate(own):
+                span = span_of(turns_of_seat, place)
+                found[seat][row] = rise(turns_of_seat[place], values[span])
 
     def _read(
         self,

@@ -74,6 +74,14 @@ def turns_of(seed: int, count: int, *, hints: bool) -> list[SignalledTurn]:
     return turns
 
 
+def with_borrowed(turns: list[SignalledTurn]) -> list[SignalledTurn]:
+    """Put a hint before those that have none of their own."""
+    return [
+        one if one.teacher_prompts else replace(one, borrowed_prompt=[*one.prompt_ids, 11, 5])
+        for one in turns
+    ]
+
+
 def by_the_trainer(
     path: Path, config: TrainerConfig, loss: str, steps: list[list[SignalledTurn]]
 ) -> dict[str, Tensor]:
@@ -138,6 +146,19 @@ def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) ->
     model = packed(path, seats, [{0: plain[0], 1: hinted[0]}, {0: plain[1], 1: hinted[1]}])
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", plain))
     assert_same(model, 1, by_the_trainer(path, other, loss, hinted))
+
+
+@pytest.mark.parametrize("weights", ["frozen", "ema"])
+def test_hints_count_as_far_as_by_the_trainer(path: Path, weights: str) -> None:
+    """Beside a seat that has nothing to compare."""
+    teacher = TeacherConfig.model_validate({"weights": weights})
+    config = distilling(3e-3, kind="topk", top=5).model_copy(update={"teacher": teacher})
+    plain = [turns_of(seed, 5, hints=True) for seed in (1, 2)]
+    asked = [with_borrowed(turns_of(seed, 7, hints=True)) for seed in (3, 4)]
+    seats = [SeatTraining(config, "distil_topk")] * 2
+    model = packed(path, seats, [{0: plain[0], 1: asked[0]}, {0: plain[1], 1: asked[1]}])
+    assert_same(model, 0, by_the_trainer(path, config, "distil_topk", plain))
+    assert_same(model, 1, by_the_trainer(path, config, "distil_topk", asked))
 
 
 def test_seats_serve_what_the_trainer_would(path: Path, tmp_path: Path) -> None:
