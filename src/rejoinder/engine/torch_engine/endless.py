@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_ONES = ("items", "additionalProperties", "additionalItems", "contains")
+_ONES = ("items", "additionalProperties", "additionalItems")
 _SHARED = ("$defs", "definitions")
 
 
@@ -32,12 +32,12 @@ class _Search:
 
     def found(self) -> str | None:
         self._visit()
-        nodes = self._nodes[::-1]  # inner parts first
-        while True:
-            more = [node for node in nodes if self._can_end(node)]
-            if not more:
-                break
-            self._ends.update(map(id, more))
+        nodes, known = self._nodes[::-1], -1  # inner parts first: each mostly needs those before it
+        while len(self._ends) > known:
+            known = len(self._ends)
+            for node in nodes:
+                if self._can_end(node):
+                    self._ends.add(id(node))
             nodes = [node for node in nodes if id(node) not in self._ends]
         # What stands nearest to the root says most.
         return None if not nodes else self._places[id(nodes[-1])]
@@ -99,14 +99,20 @@ class _Search:
         return any(kind not in ends or ends[kind](node) for kind in kinds)
 
     def _object_ends(self, node: dict[str, object]) -> bool:
-        properties = node.get("properties")
-        known = properties if isinstance(properties, dict) else {}
+        known, patterns = _dict(node, "properties"), _dict(node, "patternProperties")
         more = node.get("additionalProperties")
-        return all(
-            self._ended(known.get(name, more))
+        # Which pattern a name has is not looked at: its value may be what any of them asks for.
+        others = [one for one in (*patterns.values(), more) if one is not False and self._ended(one)]
+        if not all(
+            self._ended(known[name]) if name in known else others or more is False
             for name in _list(node, "required")
             if isinstance(name, str)
-        )
+        ):
+            return False
+        least = node.get("minProperties")
+        if others or not isinstance(least, int):
+            return True  # of those that are not named there may be any number
+        return least <= sum(map(self._ended, known.values()))
 
     def _array_ends(self, node: dict[str, object]) -> bool:
         least = node.get("minItems")
@@ -123,3 +129,8 @@ class _Search:
 def _list(node: dict[str, object], key: str) -> list[object]:
     value = node.get(key)
     return value if isinstance(value, list) else []
+
+
+def _dict(node: dict[str, object], key: str) -> dict[str, object]:
+    value = node.get(key)
+    return value if isinstance(value, dict) else {}
