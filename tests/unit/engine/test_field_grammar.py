@@ -106,6 +106,10 @@ CASES = [
     (of(a={"enum": ["x", 1]}), "(<k>a=x</k>;)", False),
     (of(a={"$ref": "#/$defs/d"}) | {"$defs": {"d": {"const": 3}}}, "(<k>a=3</k>;)", True),
     (of(a={}), '(<k>a=["x</k>;)', True),
+    (of(a={"description": "whatever"}), "(<k>a=x</k>;)", True),
+    # What is odd, but can be held.
+    ({"type": "object", "properties": {"a": TEXT}, "required": [["a"], {}, 3]}, "()", True),
+    (of("a", "a", a=TEXT | {"maxLength": 10**30}), "(<k>a=x</k>;)", True),
 ]
 
 
@@ -147,7 +151,9 @@ REFUSED = [
     (of(a=of("b", b={"$ref": "#/$defs/x"})) | {"$defs": {"x": of("y", y={"$ref": "#/$defs/x"})}},
      "needs itself again"),
     ({"type": "object", "properties": []}, "has to be an object"),
-    (of(a=TEXT | {"maxLength": "3"}), "have to be numbers"),
+    (of(a=TEXT | {"maxLength": "3"}), "have to be whole numbers"),
+    (of(a=TEXT | {"maxLength": -1}), "have to be whole numbers"),
+    (of(a=TEXT | {"minLength": 5, "maxLength": 2}), "no text fits: 'maxLength' is less"),
     (of(a=5), "has to be an object or true"),
     ([], "no object"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Set
+from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 
@@ -25,6 +25,8 @@ _TELLING = frozenset(
 _OF_OBJECTS = _TELLING | {"type", "properties", "required", "additionalProperties"}
 _OF_TEXTS = _TELLING | {"type", "enum", "const", "minLength", "maxLength"}
 _SHARED = ("$defs", "definitions")
+_LONGEST = 1_000_000
+"""Characters: no answer is as long, and regular expressions cannot count without end."""
 _ANYTHING = r"/(?s:.*)/"
 _NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _QUOTED = '{"type":"string"}'
@@ -89,12 +91,12 @@ class _Object:
         more = root.get("additionalProperties", True)
         if not properties and not required:
             return [] if more is False else [Value(None, required=False, kinds=self._value(more))]
-        missing = [name for name in required if isinstance(name, str) and name not in properties]
-        named = {**properties, **dict.fromkeys(missing, more)}
-        return list(self._named(named, set(required), properties))
+        wanted = dict.fromkeys((name for name in required if isinstance(name, str)), more)
+        named = {**properties, **{name: more for name in wanted if name not in properties}}
+        return list(self._named(named, wanted, properties))
 
     def _named(
-        self, named: Mapping[str, object], required: Set[object], known: Container[object]
+        self, named: Mapping[str, object], required: Container[str], known: Container[str]
     ) -> Iterator[Value]:
         for name, schema in named.items():
             writable = re.fullmatch(self._fields.name, name) is not None
@@ -117,7 +119,11 @@ class _Object:
         self._refuse_others(schema, _OF_TEXTS)
         least, most = schema.get("minLength", 0), schema.get("maxLength")
         if not _is_count(least) or not (most is None or _is_count(most)):
-            raise Unenforceable("'minLength' and 'maxLength' have to be numbers")
+            raise Unenforceable("'minLength' and 'maxLength' have to be whole numbers from 0 on")
+        if most is not None and most < least:
+            raise Unenforceable("no text fits: 'maxLength' is less than 'minLength'")
+        if most is not None and most > _LONGEST:
+            most = None
         chosen = _chosen(schema)
         if chosen is None:
             length = f"/(?s:.{{{least},{'' if most is None else most}}})/"
@@ -134,10 +140,10 @@ class _Object:
 
     def _value(self, schema: object) -> list[Text | str]:
         """Return what a value may be that is read as JSON where it is JSON."""
-        if schema is True or schema == {}:
-            return [any_text(self._fields)]
-        if not isinstance(schema, dict):
+        if schema is not True and not isinstance(schema, dict):
             raise Unenforceable("a property's schema has to be an object or true")
+        if schema is True or schema.keys() <= _TELLING:
+            return [any_text(self._fields)]
         if _is_text_or(schema, null=False):
             return [self._no_json_but("true|false|null"), _QUOTED]
         if _is_text_or(schema, null=True):
