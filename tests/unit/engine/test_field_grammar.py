@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 from tokenizers import AddedToken, Tokenizer
 
 from rejoinder.engine.base import Constraint, Form
@@ -164,6 +165,18 @@ async def test_what_cannot_be_held_is_refused_or_left_out(grammars, tiny_tokeniz
     with pytest.raises(ConstraintRefused, match=f"the tool 'f' cannot be enforced: .*{why}"):
         await grammars.guide(Constraint([form(schema)]), 60.0)
     assert await grammars.guide(Constraint([form(schema, lenient=True)]), 60.0)
+
+
+async def test_what_is_left_out_is_told_to_the_operator(grammars):
+    """Only what the library refused was: a tool whose arguments were any object looked held."""
+    unsaid = [of("A", A=TEXT), of(a={"type": "integer", "$ref": "#/$defs/x"}) | {"$defs": 3}]
+    for schema in unsaid:
+        with capture_logs() as told:
+            await grammars.guide(Constraint([form(schema, lenient=True)]), 60.0)
+        assert [(one["log_level"], one["tool"]) for one in told] == [("warning", "the tool 'f'")]
+    with capture_logs() as told:
+        await grammars.guide(Constraint([form(of(a=TEXT), lenient=True)]), 60.0)
+    assert told == []
 
 
 async def test_a_lenient_property_leaves_out_what_cannot_be_enforced(grammars, tiny_tokenizer):

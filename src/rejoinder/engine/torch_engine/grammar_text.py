@@ -60,6 +60,8 @@ class Grammar(NamedTuple):
     text: str
     owners: Sequence[int]
     """Of each of its parts behind the first, which form it comes from."""
+    loosened: Sequence[tuple[int, str]]
+    """Forms that are held to less than their schema asks for, by their places, and why."""
 
 
 def grammar_of(constraint: Constraint, tokens: Mapping[str, int]) -> Grammar:
@@ -82,6 +84,7 @@ class _Writer:
         self._rules: list[str] = []
         self._parts: list[_Part] = []
         self._owners: list[int] = []
+        self._loosened: list[tuple[int, str]] = []
 
     def written(self) -> Grammar:
         forms = dict(enumerate(self._constraint.forms))
@@ -95,16 +98,16 @@ class _Writer:
             if form.again is not None:
                 self._rule(f"more{at}", *self._literals(form.again), f"said{at}", *after)
             if form.fields is None:
-                self._rule(f"said{at}", self._json(at, _any_instead(form)))
+                self._rule(f"said{at}", self._json(at, self._object(at, form)))
             else:
                 self._fields(at, form, form.fields)
         main = _Part("answer", lark_grammar="\n".join(self._rules))
         text = msgspec.json.encode({"grammars": [main, *self._parts]}).decode()
-        return Grammar(text, self._owners)
+        return Grammar(text, self._owners, self._loosened)
 
     def _fields(self, at: int, form: Form, fields: Fields) -> None:
         made: list[str] = []
-        for number, one in enumerate(_values(form, fields)):
+        for number, one in enumerate(self._values(at, form, fields)):
             rule = f"field{at}_{number}"
             made.append(rule if one.required else f"{rule}?")
             if one.name is None:
@@ -121,9 +124,8 @@ class _Writer:
         if isinstance(value, str):
             try:
                 return [self._json(at, _schema(replace(form, schema=value))), *after]
-            except ConstraintRefused:
-                if not form.loosens:
-                    raise
+            except ConstraintRefused as error:
+                self._loosen(at, form, error)
             value = any_text(fields)
         if after[0].startswith("<["):
             # No token of a grammar may be empty.
@@ -133,6 +135,28 @@ class _Writer:
         # One token together: of two, the first would take as its own what begins the second.
         lark = f"start: TEXT\nTEXT: ({value.regex}) {after[0]}"
         return [self._part(at, lark_grammar=lark), *after[1:]]
+
+    def _values(self, at: int, form: Form, fields: Fields) -> list[Value]:
+        """Return the properties of a form, or those of any object where it has to be loosened."""
+        try:
+            return values_of(form.schema, fields, lenient=form.lenient)
+        except Unenforceable as error:
+            self._loosen(at, form, refused(str(error), form))
+            return values_of(ANY_OBJECT, fields, lenient=True)
+
+    def _object(self, at: int, form: Form) -> msgspec.Raw:
+        """Return the schema of a form, or of any object where it has to be loosened."""
+        try:
+            return _schema(form)
+        except ConstraintRefused as error:
+            self._loosen(at, form, error)
+            return _schema(replace(form, schema=ANY_OBJECT))
+
+    def _loosen(self, at: int, form: Form, refusal: ConstraintRefused) -> None:
+        """Take note that a form is held to less; raises its refusal where it may not be."""
+        if not form.loosens or form.schema == ANY_OBJECT:
+            raise refusal
+        self._loosened.append((at, str(refusal)))
 
     def _json(self, at: int, schema: msgspec.Raw) -> str:
         return self._part(at, json_schema=schema)
@@ -169,26 +193,6 @@ def refused(fault: str, form: Form | None = None) -> ConstraintRefused:
     whose = f" of {form.subject}" if form is not None and form.subject else ""
     text = f"the schema{whose} cannot be enforced: {told[:_MOST_FAULT_CHARS]}"
     return ConstraintRefused(text)
-
-
-def _any_instead(form: Form) -> msgspec.Raw:
-    """Return the schema of a form, or of any object where it may be loosened and has to be."""
-    try:
-        return _schema(form)
-    except ConstraintRefused:
-        if not form.loosens or form.schema == ANY_OBJECT:
-            raise
-        return _schema(replace(form, schema=ANY_OBJECT))
-
-
-def _values(form: Form, fields: Fields) -> list[Value]:
-    """Return the properties of a form, or those of any object, as above."""
-    try:
-        return values_of(form.schema, fields, lenient=form.lenient)
-    except Unenforceable as error:
-        if not form.loosens or form.schema == ANY_OBJECT:
-            raise refused(str(error), form) from error
-        return values_of(ANY_OBJECT, fields, lenient=True)
 
 
 def _schema(form: Form) -> msgspec.Raw:

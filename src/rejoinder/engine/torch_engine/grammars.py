@@ -116,11 +116,13 @@ class Grammars:
 
     def _matcher(self, constraint: Constraint) -> tuple[LLMatcher, int]:
         assert self._tokens is not None  # `guide` has looked
-        grammar = grammar_of(constraint, self._added).text
-        made = LLMatcher(self._tokens, grammar, log_level=0, limits=grammar_check.LIMITS)
+        grammar = grammar_of(constraint, self._added)
+        made = LLMatcher(self._tokens, grammar.text, log_level=0, limits=grammar_check.LIMITS)
         if fault := made.get_error():
             raise _Faulty(refused(fault))
-        return made, len(grammar)
+        for at, why in grammar.loosened:
+            _log_loosened(constraint.forms[at], why)
+        return made, len(grammar.text)
 
 
 class _Known:
@@ -211,11 +213,15 @@ def _enforceable(constraint: Constraint, special: Collection[str]) -> list[Form]
                 if text.startswith(PANIC):
                     log.warning("the grammar library failed", why=text)
                 raise _Faulty(refused(text, form))
-            log.warning("a tool's arguments are held to no schema", tool=form.subject, why=text)
+            _log_loosened(form, text)
             tried[at] = replace(form, schema=ANY_OBJECT)
         if not faults:
             break
     return tried
+
+
+def _log_loosened(form: Form, why: str) -> None:
+    log.warning("a tool's arguments are held to less than its schema", tool=form.subject, why=why)
 
 
 def _faults(constraint: Constraint, special: Collection[str]) -> list[Fault]:
