@@ -102,12 +102,10 @@ class _Search:
         known, patterns = _dict(node, "properties"), _dict(node, "patternProperties")
         more = node.get("additionalProperties")
         # Which pattern a name has is not looked at: its value may be what any of them asks for.
-        others = [one for one in (*patterns.values(), more) if one is not False and self._ended(one)]
-        if not all(
-            self._ended(known[name]) if name in known else others or more is False
-            for name in _list(node, "required")
-            if isinstance(name, str)
-        ):
+        others = any(one is not False and self._ended(one) for one in (*patterns.values(), more))
+        names = [name for name in _list(node, "required") if isinstance(name, str)]
+        ends = (self._ended(known[n]) if n in known else others or more is False for n in names)
+        if not all(ends):
             return False
         least = node.get("minProperties")
         if others or not isinstance(least, int):
