@@ -41,8 +41,13 @@ class Messages:
         """See ``Dialect.read``."""
         raw = parse_object(data)
         body = convert(raw, MessagesBody)
+        request = _request(body, most)
         ignored = without_effect(raw, MessagesBody, IGNORED)
-        return Reading(_request(body, most), ignored, partial(_writer, body), follows=True)
+        if request.wanted_call is None and body.tool_choice is not None:
+            # Nothing holds an answer that need not be a call.
+            told = body.tool_choice.disable_parallel_tool_use is not None
+            ignored += ["disable_parallel_tool_use"] if told else []
+        return Reading(request, ignored, partial(_writer, body), follows=True)
 
     def refusal(self, error: ApiError) -> tuple[int, bytes]:
         """See ``Dialect.refusal``."""

@@ -158,6 +158,15 @@ def test_fields_without_effect_are_named_and_unknown_ones_are_not():
     assert sorted(ignored) == ["betas", "other", "service_tier"]
 
 
+@pytest.mark.parametrize(("kind", "ignored"), [("auto", True), ("none", True), ("any", False)])
+def test_one_call_at_most_is_told_of_where_nothing_holds_it(kind, ignored):
+    tools = [{"name": "weather", "input_schema": {"type": "object"}}]
+    choice = {"type": kind, "disable_parallel_tool_use": True}
+    found = read(tools=tools, tool_choice=choice).ignored
+    assert found == (["disable_parallel_tool_use"] if ignored else [])
+    assert read(tools=tools, tool_choice={"type": kind}).ignored == []
+
+
 FORM = {"type": "json_schema", "schema": {"b": 1, "a": 2}}
 
 
