@@ -80,6 +80,14 @@ def test_a_held_answer_that_is_cut_anywhere_has_no_content(name, text, with_toke
         assert {called for called, _ in found.calls} <= {"f"}
 
 
+def test_a_call_whose_values_have_no_quotes_is_told_when_it_is_whole():
+    text = "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"
+    ids = tokenizer("glm").encode(text)
+    for size, calls in ((len(ids) - 1, []), (len(ids), [("f", '{"s": "x"}')])):
+        reader = CallsOnly(family_of("glm").reader([], TOOLS, ()))
+        assert summary(reader.feed(ids[:size], last=True)).calls == calls
+
+
 def test_a_marker_in_a_json_string_ends_no_value_that_is_json():
     types = {"properties": {"s": {"type": "string"}, "l": {"type": "array"}}}
     tools = [{"type": "function", "function": {"name": "f", "parameters": types}}]
