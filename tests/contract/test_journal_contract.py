@@ -971,6 +971,23 @@ def test_the_files_of_the_live_version_are_not_forgotten(story: Story) -> None:
         story.journal.forget_files(POLICY, 0)
 
 
+def test_versions_that_share_files_lose_them_together_or_not_at_all(story: Story) -> None:
+    """A live version's own row was guarded, and not the files that it had of its parent."""
+    for files in ("/policies/1", "/policies/1", "/policies/3"):
+        story.commit([], uri=files, checkpoint_uri="/c")
+    story.journal.rollback(POLICY, 2, replay=False)
+    with pytest.raises(JournalError, match="live"):
+        story.journal.forget_files(POLICY, 1)
+    assert all(one.files for one in story.journal.versions(POLICY))
+    story.journal.rollback(POLICY, 3, replay=False)
+    story.journal.forget_files(POLICY, 1)
+    kept = story.journal.versions(POLICY)
+    assert [one.version for one in kept if one.files] == [0, 3]
+    assert [one.version for one in kept if one.checkpoint_uri] == [3]
+    with pytest.raises(JournalError, match="does not exist"):
+        story.journal.forget_files(POLICY, 9)
+
+
 def test_a_version_number_is_never_used_twice(story: Story) -> None:
     story.commit([])
     story.journal.rewind(LEASE, story.lease(), story.lineage(), 0)

@@ -576,10 +576,10 @@ class PolicyJournal(Protocol):
         ...
 
     def forget_files(self, policy: str, version: int) -> None:
-        """Record that retention deleted a version's weights and checkpoint.
+        """Record that a version's weights and checkpoint go, with those of all that share them.
 
         Raises:
-            JournalError: the version is live or does not exist.
+            JournalError: one of them is live, or the version does not exist.
         """
         ...
 

@@ -202,18 +202,21 @@ def rollback(connection: Connection, policy: str, to_version: int, *, replay: bo
 
 
 def forget_files(connection: Connection, policy: str, version: int) -> None:
-    """Record that a version's weights are gone.
+    """Record that a version's weights are gone, for all versions that share them.
 
     Raises:
-        JournalError: the version is live, or there is none of that number.
+        JournalError: one of them is live, or there is no version of that number.
     """
-    changed = connection.execute(
-        sa.update(policy_versions)
-        .where(_version(policy, version), policy_versions.c.state != VersionState.LIVE)
-        .values(files=0, checkpoint_uri=None)
-    )
-    if not changed.rowcount:
-        raise JournalError(f"version {version} of {policy!r} is live or does not exist")
+    uri = connection.execute(
+        sa.select(policy_versions.c.uri).where(_version(policy, version))
+    ).scalar()
+    alike = sa.and_(policy_versions.c.policy == policy, policy_versions.c.uri == uri)
+    states = connection.scalars(sa.select(policy_versions.c.state).where(alike)).all()
+    if not states or VersionState.LIVE in states:
+        raise JournalError(
+            f"the weights of version {version} of {policy!r} are live, or it does not exist"
+        )
+    connection.execute(sa.update(policy_versions).where(alike).values(files=0, checkpoint_uri=None))
 
 
 def record_checkpoint(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
+
+from journal_story import Story
+
 from rejoinder.engine.base import VersionSource
 from rejoinder.errors import JournalError
 from rejoinder.journal.base import Lineage, PolicyVersion
+from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.policy.registry import PolicyRegistry, in_lineage, live_sources
 from rejoinder.types import VersionState, WeightsKind
@@ -61,6 +67,22 @@ def test_a_lineage_holds_its_versions_and_the_one_it_starts_from() -> None:
     ]
     lineage = Lineage("b", "default", "a", from_version=1, head_version=4, next_step=3)
     assert in_lineage(lineage, rows) == {1, 4}
+
+
+def test_a_kill_during_retention_leaves_no_version_that_promises_deleted_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2 has the files of version 1, and its row outlived them."""
+    files = PolicyFiles(tmp_path, "default")
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        story = Story(journal)
+        for owner in (1, 1, 3):
+            story.commit([], uri=files.version(owner).as_uri())
+        registry = PolicyRegistry(journal, files, "default")
+        monkeypatch.setattr(files, "remove_version", lambda _: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            registry.apply_retention(story.lineage(), keep_versions=1, keep_checkpoints=1)
+        assert [one.version for one in journal.versions("default") if one.files] == [0, 3]
 
 
 def test_a_policy_that_is_not_registered_is_named(tmp_path: Path) -> None:
