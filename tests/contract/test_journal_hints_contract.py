@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from journal_story import IMPLEMENTATIONS, Learning, finishing, opening
+from journal_story import IMPLEMENTATIONS, LEASE, POLICY, Learning, finishing, opening
 
+from rejoinder.algorithms import build_algorithm
+from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError
 from rejoinder.types import Fate, Message, TurnState, new_id
 
@@ -415,3 +417,32 @@ def test_where_no_judge_was_asked_a_later_reply_may_still_bring_a_hint(opd: Lear
     assert opd.fate_of(turn) == (TurnState.JUDGING, None)
     opd.read(HINT)
     assert opd.taught() == [(None, (HINT,))]
+
+
+# --- another algorithm -----------------------------------------------------------------------
+
+
+def fit(story: Learning, algorithm: str) -> int:
+    """A trainer with this algorithm starts."""
+    rule = build_algorithm(TrainerConfig(algorithm=algorithm))
+    return story.journal.fit_samples(LEASE, story.lease(), POLICY, rule)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "verdict", "score"), [("combine", 1, None), ("opd", None, -1)]
+)
+def test_a_sample_is_put_aside_by_what_it_holds_and_not_by_verdicts_that_it_left_out(
+    url: str, algorithm: str, verdict: int | None, score: int | None
+) -> None:
+    """Its turn had a clear score, the sample no reward: it filled a batch and taught nothing."""
+    with learning(url, algorithm) as story:
+        turn = story.answer()
+        if score is not None:
+            story.score(turn, score)
+        story.reply(turn)
+        story.read(HINT, verdict=verdict)
+        assert story.taught() == [(None, (HINT,))]
+        assert fit(story, "binary") == 1
+        assert (story.ready(), story.sample_fate(turn)) == (0, Fate.OTHER_ALGORITHM)
+        assert fit(story, algorithm) == 0
+        assert story.taught() == [(None, (HINT,))]

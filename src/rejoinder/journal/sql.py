@@ -268,9 +268,13 @@ class SqlJournal(TurnJournal, JudgeJournal, TrainJournal, PolicyJournal, WatchJo
 
     def fit_samples(self, lease: str, fence: int, policy: str, rule: SampleRule) -> int:
         """See ``TrainJournal``."""
-        if not any(fitting.misfits(self.database.reader(), policy, rule)):
-            return 0
-        return self._writer.call(lambda c: fitting.fit_samples(c, lease, fence, policy, rule))
+        found = fitting.misfits(self.database.reader(), policy, rule)
+        ids, put_aside = [*found[0], *found[1]], 0
+        for start in range(0, len(ids), fitting.AT_ONCE):
+            some = ids[start : start + fitting.AT_ONCE]
+            change = partial(fitting.fit_samples, policy=policy, rule=rule, among=some)
+            put_aside += self._writer.call(partial(change, lease=lease, fence=fence))
+        return put_aside
 
     def ready_count(self, lineage: Lineage, max_staleness: int) -> int:
         """See ``TrainJournal``."""
