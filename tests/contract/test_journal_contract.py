@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from journal_story import (
@@ -26,6 +27,7 @@ from journal_story import (
 from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
+from rejoinder.journal import fitting
 from rejoinder.journal.base import AbortedTurn, NextState, RoleReport, SampleSpec
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import (
@@ -714,6 +716,21 @@ def test_after_a_crash_answers_of_lost_versions_are_as_old_as_their_steps(story:
     assert (story.ready(staleness=0), story.ready(staleness=1)) == (0, 1)
 
 
+@pytest.mark.parametrize("moved_first", [True, False])
+def test_a_step_that_is_taken_again_otherwise_is_another_step(
+    story: Story, moved_first: bool
+) -> None:
+    """Another algorithm may learn from what taught nothing before: no two ages become one."""
+    own, shared = {"uri": "/policies/own"}, {"uri": "/models/base"}
+    story.commit([], **(own if moved_first else shared))
+    lost, base = story.sample(version=1), story.sample(version=0)
+    story.journal.rewind(LEASE, story.lease(), story.lineage(), 0)
+    story.commit([], **(shared if moved_first else {"uri": "/policies/2"}))
+    near = {one.turn_id for one in story.take(staleness=1)}
+    assert near == {lost.turn_id, base.turn_id}
+    assert story.ready(staleness=0) == (1 if moved_first else 0)
+
+
 def test_samples_of_versions_that_were_rolled_back_say_so(story: Story) -> None:
     for _ in range(3):
         story.commit([])
@@ -737,6 +754,28 @@ def test_samples_of_another_algorithm_are_put_aside_and_come_back_with_it(story:
     assert fit(LEASE, story.lease(), POLICY, opd) == 0
     assert fit(LEASE, story.lease(), POLICY, binary) == 0
     assert {one.turn_id for one in story.take()} == {plain.turn_id, hinted.turn_id}
+
+
+def test_many_samples_are_put_aside_without_keeping_answers_waiting(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction for all of them held every answer up for seconds."""
+    monkeypatch.setattr(fitting, "AT_ONCE", 2)
+    most = []
+    whole = fitting.fit_samples
+
+    def noted(*args: Any, **changes: Any) -> int:
+        most.append(len(changes["among"]))
+        return whole(*args, **changes)
+
+    monkeypatch.setattr(fitting, "fit_samples", noted)
+    turns = [story.sample(-1) for _ in range(5)]
+    opd, binary = (build_algorithm(TrainerConfig(algorithm=name)) for name in ("opd", "binary"))
+    assert story.journal.fit_samples(LEASE, story.lease(), POLICY, opd) == len(turns)
+    assert story.ready() == 0
+    story.journal.fit_samples(LEASE, story.lease(), POLICY, binary)
+    assert story.ready() == len(turns)
+    assert most == [2, 2, 1] * 2
 
 
 def test_what_was_superseded_while_put_aside_stays_away(story: Story) -> None:

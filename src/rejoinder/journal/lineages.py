@@ -134,7 +134,8 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
     back versions. A version beside the chain counts the steps up to the common ancestor and down.
     A step that left the weights as they were, so that its version has its parent's files, counts
     nothing. Nor does what lies between an orphaned version and the one that took its step again:
-    a restart goes on with the same optimizer, random state and samples, so both are alike.
+    a restart goes on with the same optimizer, random state and samples, so both are alike; unless
+    only one of the two moved the weights, as with another algorithm.
     """
     columns = (policy_versions.c[name] for name in ("version", "parent", "uri", "step"))
     rows = connection.execute(
@@ -144,13 +145,14 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
     ).all()
     files = {row.version: row.uri for row in rows}
     near, same = _Neighbours(set), _Neighbours(set)
-    first: dict[tuple[str, int], int] = {}
+    first: dict[tuple[str, int, bool], int] = {}
     for row in rows:
         if row.parent is None:
             continue
-        kind = same if files[row.parent] == row.uri else near
-        _join(kind, row.version, row.parent)
-        _join(same, row.version, first.setdefault((row.lineage_id, row.step), row.version))
+        is_moved = files[row.parent] != row.uri
+        _join(near if is_moved else same, row.version, row.parent)
+        step = (row.lineage_id, row.step, is_moved)
+        _join(same, row.version, first.setdefault(step, row.version))
     fresh = ring = _alike({lineage.head_version}, same)
     for _ in range(max_staleness):
         ring = _alike({one for version in ring for one in near[version]} - fresh, same)
