@@ -51,6 +51,11 @@ class PolicyFiles:
         """Return what a version's checkpoint says of itself, or None if it is not complete."""
         return read_marker(self.checkpoint(number))
 
+    def holds(self, version: PolicyVersion) -> bool:
+        """Whether a version's weights are complete here, be it not where the journal has them."""
+        own = self._versions / local_path(version.uri).name
+        return is_base(version) or read_marker(own) is not None
+
     def remove_leftovers(
         self, versions: Collection[PolicyVersion], confirm: Callable[[], None]
     ) -> list[str]:

@@ -84,8 +84,9 @@ def _newest_checkpoint(
 ) -> int | None:
     """Return the newest version of the lineage, its start included, that can be gone on from."""
     numbers = in_lineage(lineage, versions)
-    usable = {one.version for one in versions if one.version in numbers and has_weights(one)}
+    usable = {one.version: one for one in versions if one.version in numbers}
     for number in reversed(files.checkpoints()):
-        if number in usable:
+        # Not where the journal has them: of a home that was moved no version is to be taken back.
+        if number in usable and files.holds(usable[number]):
             return number
     return None

@@ -237,6 +237,24 @@ def test_a_version_without_weights_is_not_gone_on_from(
     assert second.backend.loads == [(4, 1)]
 
 
+def test_of_a_home_that_was_moved_nothing_is_taken_back(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    """No weights were where the journal has them, so all versions became orphaned."""
+    story.add_samples(8)
+    make_trainer().train(2)
+    again = make_trainer()
+    root = again.config.versions_path
+    root.rename(root.with_name("moved"))
+    again.files = PolicyFiles(root.with_name("moved"), POLICY)
+    with pytest.raises(AssertionError, match=r"weights of version 2 .* are missing"):
+        again.until(lambda: False)
+    assert isinstance(again.failure, JournalError)
+    again.failure = None
+    assert story.live() == 2
+    assert [step for step, _, _ in story.steps()] == [1, 2]
+
+
 def test_leftovers_of_a_killed_run_are_removed(make_trainer: Make, story: TrainStory) -> None:
     trainer = make_trainer()
     for leftover in (trainer.files.version(1), trainer.files.checkpoint(1)):
