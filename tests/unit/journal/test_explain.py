@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from journal_story import MAKER, SCOPE, Story, judgement, opening
+from journal_story import MAKER, POLICY, SCOPE, Story, judgement, opening
 
 from rejoinder.journal.base import OpenTurn, SampleSpec
 from rejoinder.journal.sql import SqlJournal
@@ -83,7 +83,7 @@ def test_each_sample_of_a_step_says_whether_it_changed_weights(story: Story) -> 
     assert uses(story, alike) == [Fate.ALL_ALIKE]
 
 
-def test_samples_of_before_know_why_they_taught_nothing_where_their_step_had_one_reason(
+def test_samples_of_before_know_that_they_taught_nothing_where_all_of_their_step_did_not(
     url: str, tmp_path: Path
 ) -> None:
     with SqlJournal(url) as journal:
@@ -92,11 +92,34 @@ def test_samples_of_before_know_why_they_taught_nothing_where_their_step_had_one
         story.train_of({one.turn_id: Fate.ALL_ALIKE for one in alike})
         mixed = [story.sample(-1), story.sample()]
         story.train_of({mixed[1].turn_id: Fate.ALL_ALIKE})
+        both = [story.sample(), story.sample()]
+        fates = (Fate.ALL_ALIKE, Fate.NO_SIGNAL)
+        story.train_of({one.turn_id: why for one, why in zip(both, fates, strict=True)})
+        waiting = story.sample(version=2)
     go_back(tmp_path, "0008")
     with SqlJournal(url) as journal:
         story = Story(journal)
         assert [uses(story, one) for one in alike] == [[Fate.ALL_ALIKE]] * 2
         assert [uses(story, one) for one in mixed] == [[None]] * 2
+        assert [uses(story, one) for one in both] == [["all_alike or no_signal"]] * 2
+        base, first, second, third = journal.versions(POLICY)
+        assert first.uri == base.uri
+        assert second.uri == third.uri != base.uri
+        assert [one.turn_id for one in story.take(staleness=0)] == [waiting.turn_id]
+
+
+def test_versions_of_before_keep_their_files_where_those_of_their_parents_are_gone(
+    url: str, tmp_path: Path
+) -> None:
+    with SqlJournal(url) as journal:
+        story = Story(journal)
+        story.commit([])
+        story.train_of({story.sample().turn_id: Fate.ALL_ALIKE})
+        journal.forget_files(POLICY, 1)
+        own = journal.versions(POLICY)[2].uri
+    go_back(tmp_path, "0008")
+    with SqlJournal(url) as journal:
+        assert journal.versions(POLICY)[2].uri == own
 
 
 def test_a_request_that_was_asked_again_names_what_replaced_it(story: Story) -> None:
