@@ -344,6 +344,45 @@ async def test_a_request_that_is_sent_before_the_answer_ends_the_connection_with
         assert len(g.turns()) == 1
 
 
+async def test_a_request_behind_an_answer_that_nobody_reads_is_not_served(gateway, monkeypatch):
+    """Guards against an answer that holds its place while it waits behind what nobody reads."""
+    monkeypatch.setattr(http, "UNREAD_S", 0.5)
+    lost, lose = asyncio.Event(), http.Protocol.connection_lost
+    monkeypatch.setattr(
+        http.Protocol, "connection_lost", lambda *given: (lose(*given), lost.set())[0]
+    )
+    async with gateway(max_body_bytes=2 * LONG) as g:
+        wire = await Wire.to(g, SO_RCVBUF=4096)
+        wire.writer.transport.pause_reading()
+        body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
+        wire.writer.write(post(json.dumps(body).encode(), path="/v1/responses"))
+        await g.eventually(lambda: len(g.engine.requests) == 1)
+        await g.eventually(lambda: g.service.admission.active == 0, seconds=20)
+        wire.writer.write(chat())
+        async with asyncio.timeout(10):
+            await lost.wait()
+        assert g.service.admission.active == 0
+        assert len(g.turns()) == 1
+        wire.writer.transport.abort()
+
+
+async def test_what_waits_for_a_client_that_has_hurried_on_still_reaches_it(gateway):
+    async with gateway(max_body_bytes=2 * LONG) as g:
+        wire = await Wire.to(g, SO_RCVBUF=65_536)
+        wire.writer.transport.pause_reading()
+        body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
+        wire.writer.write(post(json.dumps(body).encode(), path="/v1/responses"))
+        await g.eventually(lambda: len(g.engine.requests) == 1)
+        await g.eventually(lambda: g.service.admission.active == 0, seconds=20)
+        wire.writer.write(chat())
+        await asyncio.sleep(0.05)
+        wire.writer.transport.resume_reading()
+        said = await wire.all(30)
+        assert len(said) > LONG
+        assert said.count(b"HTTP/1.1 200") == 1
+        assert len(g.turns()) == 1
+
+
 async def test_a_stream_that_nobody_reads_is_held_back_at_a_bound(gateway, monkeypatch):
     """A real server and real sockets; the kernel's buffers are what a client can fill."""
     monkeypatch.setattr(generation, "MOST_READY", 16)

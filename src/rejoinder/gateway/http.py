@@ -7,8 +7,9 @@ They hold before the application sees a request, for connections that never beco
 - A client that takes next to nothing of what is written to it is cut off after a time. Until then
   its transport holds no more than a whole response, or of a stream asyncio's high-water mark.
 - Connections are bounded in number.
-- A request that is sent before the answer to the one before it is not served: the connection ends
-  with that answer. Served in turn, it would hide that its client has gone away.
+- A request that is sent before the answer to the one before it has been taken is not served: the
+  connection ends with that answer. Served in turn, it would hide that its client has gone away; and
+  its own answer would hold its place while it waited behind what nobody reads.
 
 And what a client offers to go over to (HTTP/2, a WebSocket) is declined as HTTP has it, by serving
 its request as it is. The parser below takes what follows the head of such a request for the other
@@ -215,10 +216,14 @@ class Protocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def on_message_begin(self) -> None:
-        """Begin a request, unless the one before it is still being answered."""
+        """Begin a request, unless the answer to the one before it has not been taken."""
         if self._is_answering():
             self.cycle.keep_alive = False
             self._deaf = True
+            return
+        if self.flow.write_paused:
+            self._deaf = True
+            self.transport.close()  # what waits is still sent, within its time
             return
         if self._deadline is not None:
             self._within(None)

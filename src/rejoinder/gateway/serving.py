@@ -140,7 +140,7 @@ class Turns(Endpoint):
             if job.request.stream:
                 async with asyncio.timeout(limit_s + UNREAD_S):
                     await reply.stream()
-            else:  # sampling and recording end by themselves, and then one write is left
+            else:  # sampling and recording end by themselves; one write is left, which never waits
                 await reply.whole()
         self._measure(job)
 
