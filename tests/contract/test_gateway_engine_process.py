@@ -56,6 +56,22 @@ async def test_a_client_that_leaves_frees_the_engines_slot_within_a_second(
         assert {(turn["state"], turn["fate"]) for turn in g.turns()} == {("aborted", "client_gone")}
 
 
+@pytest.mark.parametrize(
+    ("asked", "whole"),
+    [({}, True), ({"n": 2}, True), ({"stream": True}, False), ({"stop": "ri"}, False)],
+)
+async def test_tokens_come_many_at_a_time_only_where_none_is_looked_at_on_its_own(
+    tiny_tokenizer, journal_url, asked, whole
+):
+    async with apart(tiny_tokenizer, journal_url) as g:
+        g.engine.say("Paris it is", together=True)
+        assert (await g.chat(HELLO, **asked)).status_code == 200
+        assert {request.whole for request in g.engine.requests} == {whole}
+        if "stop" in asked:  # the token that completes it is the last that is kept
+            (turn,) = g.turns()
+            assert turn["answer_tokens"] == len(tiny_tokenizer.encode("Pari"))
+
+
 async def test_a_time_out_is_a_504_and_frees_the_engines_slot(tiny_tokenizer, journal_url):
     async with apart(tiny_tokenizer, journal_url, request_timeout_s=0.5, max_concurrent=1) as g:
         g.engine.say("Paris", gate=asyncio.Event(), gate_after=2)

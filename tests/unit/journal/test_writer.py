@@ -186,8 +186,41 @@ def test_what_nobody_waits_for_shares_the_commit_of_what_somebody_does(
     story.journal.open_turn(turn)
     story.journal.mark_ambiguous([one.turn_id for one in earlier])
     story.journal.supersede(earlier[0].turn_id, turn.turn_id)
+    time.sleep(0.1)  # the thread would write now, had it been woken
+    assert commits == []
     story.journal.finish_turn(finishing(turn)).result(10)
     assert len(commits) == 1
+
+
+def test_openings_wake_no_thread_while_turns_follow_each_other(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.answer()
+    monkeypatch.setattr(writer, "LINGER_S", 30.0)
+    commits_of(story)
+    wake = story.journal._writer._wake
+    woken, notify = [], wake.notify
+    monkeypatch.setattr(wake, "notify", lambda: (woken.append(1), notify())[1])
+    for count in range(1, 4):
+        turn = opening()
+        story.journal.open_turn(turn)
+        assert len(woken) == count - 1
+        story.journal.finish_turn(finishing(turn)).result(10)
+        assert len(woken) == count
+
+
+def test_a_thread_that_sleeps_is_woken_by_what_nobody_waits_for(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a first turn whose opening waits for the thread's next look at the queue."""
+    turn = opening()
+    deadline = time.monotonic() + 10
+    while not story.journal._writer._asleep:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    monkeypatch.setattr(writer, "LINGER_S", 30.0)  # it does not sleep again while this is looked at
+    story.journal.open_turn(turn)
+    assert not story.journal._writer._asleep
 
 
 def test_what_nobody_waits_for_is_written_soon_all_the_same(story: Story) -> None:
