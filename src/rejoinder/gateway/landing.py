@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 
 _Landed = list[tuple[asyncio.Future[None], Future[None]]]
@@ -37,18 +37,19 @@ class Landings:
         self, loop: asyncio.AbstractEventLoop, here: asyncio.Future[None], future: Future[None]
     ) -> None:
         """Hand over a future that is done; in any thread."""
+        if loop.is_closed():
+            return
         with self._lock:
             self._landed.append((here, future))
             if len(self._landed) > 1:
                 return
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._settle_all)
+        loop.call_soon_threadsafe(self._settle_all)
 
     def _settle_all(self) -> None:
         with self._lock:
             landed, self._landed = self._landed, []
         for here, future in landed:
-            _settle(here, future.exception())
+            _settle(here, CancelledError() if future.cancelled() else future.exception())
 
 
 def _settle(here: asyncio.Future[None], error: BaseException | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 import pytest
 
@@ -82,3 +82,31 @@ async def test_cancelling_lets_the_write_go_on():
     assert future.set_running_or_notify_cancel()
     future.set_result(None)
     await settled()
+
+
+async def test_a_write_that_was_cancelled_fails_alone():
+    landings = Landings()
+    futures: list[Future[None]] = [Future() for _ in range(3)]
+    landing = [landings.of(future, 10) for future in futures]
+    futures[0].cancel()
+    for future in futures[1:]:
+        future.set_result(None)
+    first, *others = await asyncio.gather(*landing, return_exceptions=True)
+    assert isinstance(first, CancelledError)
+    assert others == [None, None]
+
+
+def test_what_lands_when_its_loop_is_closed_keeps_nothing_from_another():
+    landings, late, write = Landings(), Future[None](), Future[None]()
+
+    async def leave() -> None:
+        landings.of(late, 10)
+
+    async def wait() -> None:
+        landing = landings.of(write, 1)
+        write.set_result(None)
+        await landing
+
+    asyncio.run(leave())
+    late.set_result(None)
+    asyncio.run(wait())
