@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rejoinder.evaluation.pack.average import PackedAverage
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows, span_of
-from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups, ranked
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
 from rejoinder.trainer.distil import Candidates
@@ -33,6 +33,7 @@ class PackedTeachers:
         start: StackedModel,
         compared: Sequence[Candidates],
         keeps: Mapping[int, float],
+        budget: int,
     ) -> None:
         """Begin at the weights as they are.
 
@@ -42,10 +43,12 @@ class PackedTeachers:
             compared: of each seat, which tokens its loss compares.
             keeps: of seats whose teacher follows the policy, the share of its weights that a step
                 keeps; with 0 it is the policy itself. The others have a frozen one.
+            budget: most padded ids of a seat that such teachers read at one time.
         """
         self._start = start
         self._compared = compared
         self._keeps = keeps
+        self._budget = budget
         self._top = max(one.count for one in compared)
         self._moving = PackedAverage(model, keeps)
 
@@ -89,10 +92,10 @@ class PackedTeachers:
         lengths = [row_length(turns[seat][row]) for seat, row in frozen]
         for group in padded_groups(lengths, _WIDE):
             self._rises(self._start, [[frozen[index] for index in group]], turns, found)
-        if moving:
-            stack = self._moving.model
-            own = [[one for one in moving if one[0] == seat] for seat in range(stack.seats)]
-            self._rises(stack, own, turns, found)
+        stack = self._moving.model
+        whose = [[one for one in moving if one[0] == seat] for seat in range(stack.seats)]
+        for batch in ranked(whose, lambda one: row_length(turns[one[0]][one[1]]), self._budget):
+            self._rises(stack, batch, turns, found)
         return found
 
     def _rises(

@@ -291,6 +291,30 @@ def test_rows_of_a_pass_stay_within_the_budget_whoever_has_the_long_ones(
     assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", [long]))
 
 
+def test_what_speaks_for_hints_is_read_within_the_budget_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By teachers that follow their policies: one whole step at once would not fit the memory."""
+    shapes: list[tuple[int, ...]] = []
+    whole = StackedModel.hidden
+
+    def hidden(
+        self: StackedModel, ids: Tensor, mask: Tensor, *, saves_memory: bool = False
+    ) -> Tensor:
+        shapes.append((saves_memory, *ids.shape))
+        return whole(self, ids, mask, saves_memory=saves_memory)
+
+    monkeypatch.setattr(StackedModel, "hidden", hidden)
+    config = distilling(3e-3, kind="topk", top=5)
+    config = config.model_copy(update={"teacher": TeacherConfig.model_validate({"weights": "ema"})})
+    own = {0: with_borrowed(turns_of(1, 12, hints=True)), 1: turns_of(2, 1, hints=True)}
+    packed(path, [SeatTraining(config, "distil_topk")] * 2, [own])
+    first = next(number for number, shape in enumerate(shapes) if shape[0])
+    read = [(rows, length) for _, seats, rows, length in shapes[:first] if seats == 2]
+    assert sum(rows for rows, _ in read) == 12
+    assert all(rows == 1 or rows * length <= 64 for rows, length in read)
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
     model = StackedModel(path, 2, CPU)
     trainer = PackedTrainer(
