@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +21,9 @@ from rejoinder.types import Fate
 MIXED_VERSIONS = "mixed_versions"
 """Several versions sampled it, and the loss corrects nothing (design: in flight across an
 update)."""
+NO_EVIDENCE = "no_evidence"
+"""Its hints alone were to teach it, and their teacher did not tell what pleased from what did not;
+see ``evidence.py``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def prepare_step(
         loss.aggregation,
     )
     lenders = [sample for sample, _, prompts in kept if prompts.prompts] if borrows else []
+    lending = itertools.cycle(lenders)
     turns = [
         SignalledTurn(
             prompt_ids=sample.prompt_ids,
@@ -99,11 +104,11 @@ def prepare_step(
             weight=weight,
             is_current={run.version for run in sample.versions} == {head_version},
             teacher_prompts=prompts.prompts,
-            borrowed_prompt=_borrowed(sample, lenders[place % len(lenders)], hinted)
+            borrowed_prompt=_borrowed(sample, next(lending), hinted)
             if lenders and sample.reward == 1.0 and not prompts.prompts
             else None,
         )
-        for place, ((sample, signal, prompts), weight) in enumerate(zip(kept, weights, strict=True))
+        for (sample, signal, prompts), weight in zip(kept, weights, strict=True)
     ]
     metrics = _sample_metrics(samples, distances) | _signal_metrics([one for _, one, _ in kept])
     if hinted is not None:
@@ -142,6 +147,19 @@ def _borrowed(
         return None
     prompts = hinted.prompts(replace(sample, hints=lender.hints)).prompts
     return prompts[0] if prompts else None
+
+
+def without_evidence(prepared: PreparedStep, figures: StepFigures) -> PreparedStep:
+    """Return a step that was taken, less the turns whose only signal was a hint that counted 0."""
+    if figures.metrics.get("hint_evidence") != 0:
+        return prepared
+    kept = [one for one in prepared.samples if one.sample_id not in prepared.without_signal]
+    taught = [bool(turn.signal.advantages[turn.signal.mask].any()) for turn in prepared.turns]
+    turns = [turn for turn, one in zip(prepared.turns, taught, strict=True) if one]
+    untaught = {
+        sample.sample_id: NO_EVIDENCE for sample, one in zip(kept, taught, strict=True) if not one
+    }
+    return replace(prepared, turns=turns, without_signal=prepared.without_signal | untaught)
 
 
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:

@@ -37,6 +37,7 @@ from rejoinder.trainer.step import (
     step_metrics,
     steps_to_head,
     used_samples,
+    without_evidence,
 )
 from rejoinder.trainer.trackers import Trackers
 from rejoinder.types import BASE_VERSION, Fate
@@ -188,6 +189,7 @@ class TrainingLoop:
             self._backend.discard()
             return
         figures = self._apply(run, prepared)
+        prepared = without_evidence(prepared, figures)
         metrics = step_metrics(prepared, figures, time.time() - started_at)
         used = used_samples(prepared, figures.skipped)
         if not self._publisher.publish(run, used, metrics, started_at):

@@ -17,11 +17,13 @@ from rejoinder.journal.base import PolicyVersion, SampleSpec, StepSample, TrainS
 from rejoinder.trainer.base import StepFigures
 from rejoinder.trainer.hinted import HintFault, TeacherPrompts
 from rejoinder.trainer.step import (
+    NO_EVIDENCE,
     PreparedStep,
     prepare_step,
     step_metrics,
     steps_to_head,
     used_samples,
+    without_evidence,
 )
 from rejoinder.types import Fate, Judgement, VersionRun, VersionState, WeightsKind
 
@@ -178,9 +180,33 @@ def test_answers_that_pleased_may_borrow_the_hints_of_others(*, borrows: bool) -
         borrows=borrows,
     )
     borrowed = [turn.borrowed_prompt for turn in step.turns]
-    expected = [None, [1, 2, 6], None, [1, 2, 6], None, None]
+    expected = [None, [1, 2, 5], None, [1, 2, 6], None, None]
     assert borrowed == (expected if borrows else [None] * 6)
     assert step.metrics["hints"] == 2
+
+
+def test_hints_are_borrowed_in_turn_however_samples_alternate() -> None:
+    pairs = [(sample(n, 1.0), sample(n + 4, -1.0, hints=("x" * n,))) for n in range(2, 6)]
+    step = prepare_hinted(*(one for pair in pairs for one in pair), borrows=True)
+    borrowed = [turn.borrowed_prompt for turn in step.turns if turn.borrowed_prompt]
+    assert borrowed == [[1, 2, n] for n in range(2, 6)]
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.4])
+def test_hints_that_counted_nothing_are_no_signal(share: float | None) -> None:
+    """But where a verdict teaches beside them."""
+    step = prepare_hinted(
+        sample(2, None, hints=("short",)), sample(3, -1.0, hints=("calmer",)), sample(4, 1.0)
+    )
+    metrics = {} if share is None else {"hint_evidence": share}
+    after = without_evidence(step, StepFigures(metrics))
+    assert after.without_signal == ({"s2": NO_EVIDENCE} if share == 0 else {})
+    assert [len(turn.answer_ids) for turn in after.turns] == ([3, 4] if share == 0 else [2, 3, 4])
+    assert [one.untrained for one in used_samples(after, None)] == [
+        NO_EVIDENCE if share == 0 else None,
+        None,
+        None,
+    ]
 
 
 def test_without_a_hint_that_fits_nothing_is_borrowed() -> None:
