@@ -56,6 +56,8 @@ def evidence(turns: Sequence[SignalledTurn], rises: Sequence[float]) -> float:
         rises: ``rise`` of each.
     """
     raised = np.asarray(rises)
+    if np.isnan(raised).any():
+        return 1.0  # a loss that is not finite tells of it; nothing would hide it
     did_please = np.array([turn.borrowed_prompt is not None for turn in turns])
     difference = np.sign(raised[did_please][:, None] - raised[~did_please])
     return max(0.0, float(difference.mean()))

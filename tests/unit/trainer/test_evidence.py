@@ -63,6 +63,13 @@ def test_a_teacher_that_raises_what_did_not_please_is_not_followed() -> None:
     assert evidence(asked, [0.1, -0.1, 0.0]) == 0.0
 
 
+def test_a_teacher_that_says_no_number_is_left_to_the_guard_of_the_loss() -> None:
+    """Else a step would go on without it, as if it had been weighed."""
+    asked = under_hint([turn(1, hinted=True), turn(2, borrowed=True)])
+    assert evidence(asked, [0.1, float("nan")]) == 1.0
+    assert evidence(asked, [float("nan"), 0.1]) == 1.0
+
+
 def test_hints_that_count_nothing_have_no_teacher_to_ask() -> None:
     turns = [turn(1, hinted=True), turn(2, borrowed=True), turn(3)]
     half = weighed(turns, 0.5)
