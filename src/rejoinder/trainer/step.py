@@ -105,7 +105,7 @@ def prepare_step(
             is_current={run.version for run in sample.versions} == {head_version},
             teacher_prompts=prompts.prompts,
             borrowed_prompt=_borrowed(sample, next(lending), hinted)
-            if lenders and sample.reward == 1.0 and not prompts.prompts
+            if lenders and sample.reward == 1.0 and not sample.hints
             else None,
         )
         for (sample, signal, prompts), weight in zip(kept, weights, strict=True)

@@ -177,11 +177,12 @@ def test_answers_that_pleased_may_borrow_the_hints_of_others(*, borrows: bool) -
         sample(5, 1.0),
         sample(6, -1.0, hints=("calmer",)),
         sample(7, -1.0, hints=("longer than it may",)),
+        sample(8, 1.0, hints=("longer than it may",)),
         borrows=borrows,
     )
     borrowed = [turn.borrowed_prompt for turn in step.turns]
-    expected = [None, [1, 2, 5], None, [1, 2, 6], None, None]
-    assert borrowed == (expected if borrows else [None] * 6)
+    expected = [None, [1, 2, 5], None, [1, 2, 6], None, None, None]
+    assert borrowed == (expected if borrows else [None] * 7)
     assert step.metrics["hints"] == 2
 
 

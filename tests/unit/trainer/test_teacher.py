@@ -18,7 +18,7 @@ from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version
 from rejoinder.trainer import teacher, torch_backend
 from rejoinder.trainer.base import SignalledTurn
-from rejoinder.trainer.evidence import weighed
+from rejoinder.trainer.evidence import under_hint, weighed
 from rejoinder.trainer.model import load_frozen
 from rejoinder.trainer.torch_backend import TorchBackend
 
@@ -147,6 +147,39 @@ def test_hints_count_as_far_as_the_teacher_raises_what_pleased(
         pass
     assert backend.apply(1).metrics["hint_evidence"] == pytest.approx(share)
     assert (share > 0) != first_pleased  # by chance; each case comes once
+
+
+@pytest.mark.parametrize("weights", ["frozen", "current", "ema"])
+@pytest.mark.parametrize("lora", [None, LORA | {"dropout": 0.5}], ids=["full", "lora"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_evidence_is_the_same_alone_in_passes_and_when_a_step_is_taken_again(
+    make_config: Make, turns: list[dict[str, Any]], weights: str, lora: Any, dtype: str
+) -> None:
+    """With several hints, of which the longest is read; reading them draws no random number."""
+    config = make_config(teacher={"weights": weights}, lora=lora)
+    model_config = config.model.model_copy(update={"dtype": dtype})
+    config = config.model_copy(update={"model": model_config})
+    step = [
+        hinted(turns[0], 5, [OTHER, HINT]),
+        replace(signalled(turns[1], 5), borrowed_prompt=[*turns[1]["prompt"], *OTHER]),
+        hinted(turns[2], 5, [OTHER]),
+        replace(signalled(turns[3], 5), borrowed_prompt=[*turns[3]["prompt"], *OTHER]),
+    ]
+    backend = start(config)
+    asked = under_hint(step)
+    assert all(one.prompt_ids[-len(OTHER) :] == OTHER for one in asked)
+    assert isinstance(backend._teacher, teacher.Teacher)
+    before = torch.get_rng_state()
+    with backend._autocast(), backend._teaching(backend._loaded()[0]) as model:
+        together = backend._teacher.rises(model, asked)
+        alone = [backend._teacher.rises(model, [one])[0] for one in asked]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert together == pytest.approx(alone, abs=1e-5 if dtype == "float32" else 0.05)
+    torch.manual_seed(3)
+    first = gradients(backend, step)
+    torch.manual_seed(3)
+    again = gradients(backend, step)
+    assert all(torch.equal(grad, again[name]) for name, grad in first.items())
 
 
 def test_evidence_needs_a_teacher_of_the_trainer_s_own(make_config: Make) -> None:
