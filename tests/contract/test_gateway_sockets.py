@@ -344,6 +344,18 @@ async def test_a_request_that_is_sent_before_the_answer_ends_the_connection_with
         assert len(g.turns()) == 1
 
 
+async def behind_an_unread_answer(g, buffer: int) -> Wire:
+    """Return a connection with a long answer that nobody reads, and one more request behind it."""
+    wire = await Wire.to(g, SO_RCVBUF=buffer)
+    wire.writer.transport.pause_reading()
+    body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
+    wire.writer.write(post(json.dumps(body).encode(), path="/v1/responses"))
+    await g.eventually(lambda: len(g.engine.requests) == 1)
+    await g.eventually(lambda: g.service.admission.active == 0, seconds=20)
+    wire.writer.write(chat())
+    return wire
+
+
 async def test_a_request_behind_an_answer_that_nobody_reads_is_not_served(gateway, monkeypatch):
     """Guards against an answer that holds its place while it waits behind what nobody reads."""
     monkeypatch.setattr(http, "UNREAD_S", 0.5)
@@ -352,13 +364,7 @@ async def test_a_request_behind_an_answer_that_nobody_reads_is_not_served(gatewa
         http.Protocol, "connection_lost", lambda *given: (lose(*given), lost.set())[0]
     )
     async with gateway(max_body_bytes=2 * LONG) as g:
-        wire = await Wire.to(g, SO_RCVBUF=4096)
-        wire.writer.transport.pause_reading()
-        body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
-        wire.writer.write(post(json.dumps(body).encode(), path="/v1/responses"))
-        await g.eventually(lambda: len(g.engine.requests) == 1)
-        await g.eventually(lambda: g.service.admission.active == 0, seconds=20)
-        wire.writer.write(chat())
+        wire = await behind_an_unread_answer(g, 4096)
         async with asyncio.timeout(10):
             await lost.wait()
         assert g.service.admission.active == 0
@@ -368,13 +374,7 @@ async def test_a_request_behind_an_answer_that_nobody_reads_is_not_served(gatewa
 
 async def test_what_waits_for_a_client_that_has_hurried_on_still_reaches_it(gateway):
     async with gateway(max_body_bytes=2 * LONG) as g:
-        wire = await Wire.to(g, SO_RCVBUF=65_536)
-        wire.writer.transport.pause_reading()
-        body = {"input": "Hi", "metadata": {"a": "x" * LONG}}
-        wire.writer.write(post(json.dumps(body).encode(), path="/v1/responses"))
-        await g.eventually(lambda: len(g.engine.requests) == 1)
-        await g.eventually(lambda: g.service.admission.active == 0, seconds=20)
-        wire.writer.write(chat())
+        wire = await behind_an_unread_answer(g, 65_536)
         await asyncio.sleep(0.05)
         wire.writer.transport.resume_reading()
         said = await wire.all(30)

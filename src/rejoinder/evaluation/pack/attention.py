@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TypeAlias
 
 import torch
@@ -14,9 +15,10 @@ NewestAttention: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], 
 
 def newest_attention(device: torch.device) -> NewestAttention:
     """Return what computes ``attend_newest`` fastest."""
-    if device.type != "cuda":
+    # Triton comes with PyTorch for CUDA, though not on every system.
+    if device.type != "cuda" or find_spec("triton") is None:
         return attend_newest
-    from rejoinder.evaluation.pack import triton_attention  # there is no Triton without a GPU
+    from rejoinder.evaluation.pack import triton_attention
 
     return triton_attention.attend_newest
 

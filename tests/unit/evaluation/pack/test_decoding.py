@@ -11,7 +11,7 @@ from tests.unit.evaluation.pack.kit import CPU, two_policies
 from tests.unit.trainer.tiny import answer_logprobs, load_plain, save_tiny_model
 from torch import Tensor
 
-from rejoinder.evaluation.pack import decoding
+from rejoinder.evaluation.pack import attention, decoding
 from rejoinder.evaluation.pack.attention import attend_newest, newest_attention
 from rejoinder.evaluation.pack.decoding import Request, decode, invert
 from rejoinder.evaluation.pack.stacked import StackedModel
@@ -151,6 +151,11 @@ def test_a_recorded_step_draws_what_a_plain_one_does(path: Path, limit: int) -> 
         patch.setattr(decoding._Run, "_recorded", lambda run: run._step)
         plain = decode(model, asked, eos_ids=[60])
     assert recorded == plain
+
+
+def test_without_triton_a_gpu_computes_as_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "find_spec", lambda _: None)
+    assert newest_attention(torch.device("cuda")) is attend_newest
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a kernel for a GPU alone")
