@@ -112,11 +112,6 @@ class TrainerConfig(Section):
     """Of verdicts in ``combine``."""
     hint_weight: float = Field(1.0, gt=0)
     """Of hints in ``opd`` and ``combine``."""
-    hint_evidence: bool = False
-    """In ``combine``, let hints count only as far as the teacher that has read them raises answers
-    that pleased above those that were wished otherwise; while none has pleased, they count in full.
-    Answers that pleased are read under hints of the same step for it: one pass more of the teacher,
-    which has to be the trainer's own."""
     baseline: Baseline = "none"
     """``leave_one_out``: each verdict counts against the mean of the step's other verdicts. Less
     noise where most verdicts are alike; a step whose verdicts are all the same teaches nothing."""

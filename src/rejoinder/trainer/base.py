@@ -37,8 +37,6 @@ class SignalledTurn:
     teacher_prompts: tuple[list[int], ...] = ()
     """The prompt with a hint in it, one for each hint, that of the longest hint first; none where
     ``signal.hint_weight`` is 0."""
-    borrowed_prompt: list[int] | None = None
-    """Of an answer that pleased, the prompt with another turn's hint in it; see ``evidence.py``."""
 
     def __post_init__(self) -> None:
         if bool(self.signal.hint_weight) != bool(self.teacher_prompts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -21,9 +20,6 @@ from rejoinder.types import Fate
 MIXED_VERSIONS = "mixed_versions"
 """Several versions sampled it, and the loss corrects nothing (design: in flight across an
 update)."""
-NO_EVIDENCE = "no_evidence"
-"""Its hints alone were to teach it, and their teacher did not tell what pleased from what did not;
-see ``evidence.py``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,6 @@ def prepare_step(
     head_version: int,
     hinted: HintRenderer | None = None,
     refused: Collection[str] = (),
-    *,
-    borrows: bool = False,
 ) -> PreparedStep:
     """Ask the algorithm for signals and weigh the tokens of the whole step.
 
@@ -68,7 +62,6 @@ def prepare_step(
         head_version: the newest version, which the weights in training have made.
         hinted: puts hints into prompts; needed by algorithms that learn from hints.
         refused: ids of samples whose hints the teacher has refused to read.
-        borrows: put hints of others before answers that pleased, too; see ``evidence.py``.
     """
     kept: list[tuple[TrainSample, TokenSignal, TeacherPrompts]] = []
     reasons: dict[str, str] = {}
@@ -92,8 +85,6 @@ def prepare_step(
         [sample.trajectory for sample, _, _ in kept],
         loss.aggregation,
     )
-    lenders = [sample for sample, _, prompts in kept if prompts.prompts] if borrows else []
-    lending = itertools.cycle(lenders)
     turns = [
         SignalledTurn(
             prompt_ids=sample.prompt_ids,
@@ -104,9 +95,6 @@ def prepare_step(
             weight=weight,
             is_current={run.version for run in sample.versions} == {head_version},
             teacher_prompts=prompts.prompts,
-            borrowed_prompt=_borrowed(sample, next(lending), hinted)
-            if lenders and sample.reward == 1.0 and not sample.hints
-            else None,
         )
         for (sample, signal, prompts), weight in zip(kept, weights, strict=True)
     ]
@@ -137,29 +125,6 @@ def _with_prompts(
         return signal, prompts
     has_another = bool(signal.advantages[signal.mask].any())
     return (replace(signal, hint_weight=0.0) if has_another else None), prompts
-
-
-def _borrowed(
-    sample: TrainSample, lender: TrainSample, hinted: HintRenderer | None
-) -> list[int] | None:
-    """Return the prompt of a sample with a hint of another one in it, where it fits."""
-    if hinted is None:
-        return None
-    prompts = hinted.prompts(replace(sample, hints=lender.hints)).prompts
-    return prompts[0] if prompts else None
-
-
-def without_evidence(prepared: PreparedStep, figures: StepFigures) -> PreparedStep:
-    """Return a step that was taken, less the turns whose only signal was a hint that counted 0."""
-    if figures.metrics.get("hint_evidence") != 0:
-        return prepared
-    kept = [one for one in prepared.samples if one.sample_id not in prepared.without_signal]
-    taught = [bool(turn.signal.advantages[turn.signal.mask].any()) for turn in prepared.turns]
-    turns = [turn for turn, one in zip(prepared.turns, taught, strict=True) if one]
-    untaught = {
-        sample.sample_id: NO_EVIDENCE for sample, one in zip(kept, taught, strict=True) if not one
-    }
-    return replace(prepared, turns=turns, without_signal=prepared.without_signal | untaught)
 
 
 def steps_to_head(versions: Sequence[PolicyVersion], head_version: int) -> dict[int, int]:

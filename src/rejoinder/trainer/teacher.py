@@ -21,7 +21,6 @@ from rejoinder.models.logprobs import chunked_logprobs, chunked_top
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import MicroBatch, pack, plan, row_length
 from rejoinder.trainer.distil import Candidates
-from rejoinder.trainer.evidence import rise
 from rejoinder.trainer.hint_choice import HintChoice
 from rejoinder.trainer.model import TrainModel
 
@@ -76,20 +75,6 @@ class Teacher:
             ids = batch.targets[:, None]
         logprobs, _ = chunked_logprobs(hidden, teacher.head, ids, batch.temperature, self._chunk)
         return ids, logprobs
-
-    @torch.no_grad()
-    def rises(self, teacher: TrainModel, turns: Sequence[SignalledTurn]) -> list[float]:
-        """Return ``evidence.rise`` of turns whose prompts have the hint in them."""
-        found = dict[int, float]()
-        for members in self._passes(dict(enumerate(turns))):
-            rows = [turns[index] for index in members]
-            packed = pack(rows, teacher.device)
-            logprobs, _ = teacher.logprobs(packed, self._chunk)
-            counts = [int(turn.signal.mask.sum()) for turn in rows]
-            each = torch.split(logprobs.float().cpu(), counts)
-            for index, own in zip(members, each, strict=True):
-                found[index] = rise(turns[index], own.tolist())
-        return [found[index] for index in range(len(turns))]
 
     def _hidden(
         self,

@@ -32,7 +32,6 @@ from rejoinder.trainer.checkpoint_file import (
 from rejoinder.trainer.distil import TeachingLoss
 from rejoinder.trainer.engine_calls import EngineCaller
 from rejoinder.trainer.engine_teacher import EngineTeacher
-from rejoinder.trainer.evidence import evidence, under_hint, weighed
 from rejoinder.trainer.loss_registry import DISTILLING, find_loss
 from rejoinder.trainer.losses import Hinted, LossInputs
 from rejoinder.trainer.model import TrainModel, load_adapter, load_frozen, load_full
@@ -152,11 +151,6 @@ class TorchBackend:
         compared = self._loss.candidates(self._config.loss)
         if self._config.teacher.weights != "engine":
             return Teacher(compared, self._config)
-        if self._config.hint_evidence:
-            raise ConfigError(
-                "trainer.hint_evidence needs a teacher of the trainer's own: set it to false, or "
-                "trainer.teacher.weights to 'frozen', 'current' or 'ema'"
-            )
         if engine is None:
             raise ConfigError("trainer.teacher.weights = 'engine' needs an engine to ask")
         return EngineTeacher(compared, self._config, engine, self._policy)
@@ -187,7 +181,6 @@ class TorchBackend:
         groups = batching.plan(lengths, self._config.micro_batch_tokens)
         done = 0
         self._compare_served(turns)
-        turns = self._weighed(turns)
         for group in groups:
             done += self._backward([turns[index] for index in group])
             yield done / sum(lengths)
@@ -289,15 +282,6 @@ class TorchBackend:
         with self._autocast(), self._served.model.evaluating():
             served = self._served.model.logprobs(batch, self._config.logit_chunk)[0]
         self._totals.compare(served, batch)
-
-    def _weighed(self, turns: Sequence[SignalledTurn]) -> Sequence[SignalledTurn]:
-        """Let hints count as far as there is evidence for them."""
-        asked = under_hint(turns)
-        if not asked or not isinstance(self._teacher, Teacher):
-            return turns
-        with self._autocast(), self._teaching(self._loaded()[0]) as teacher:
-            self._totals.evidence = evidence(asked, self._teacher.rises(teacher, asked))
-        return weighed(turns, self._totals.evidence)
 
     def _backward(self, turns: Sequence[SignalledTurn]) -> int:
         """Add to the gradient and to the figures; return the tokens read."""

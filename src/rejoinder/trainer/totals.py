@@ -25,8 +25,6 @@ class StepTotals:
     8)."""
     largest_difference: float = 0.0
     compared: int = 0
-    evidence: float | None = None
-    """What hints counted; see ``evidence.py``. None: there was nothing to compare."""
 
     def add(self, metrics: LossMetrics, batch: MicroBatch) -> None:
         """Take in one micro-batch."""
@@ -53,8 +51,6 @@ class StepTotals:
         figures["packed_tokens"] = self.packed_tokens
         figures["micro_batches"] = self.micro_batches
         figures["logprob_difference_tokens"] = self.compared
-        if self.evidence is not None:
-            figures["hint_evidence"] = self.evidence
         if self.compared:
             figures["logprob_difference_mean"] = self.differences / self.compared
             figures["logprob_difference_max"] = self.largest_difference

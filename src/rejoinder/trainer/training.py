@@ -37,7 +37,6 @@ from rejoinder.trainer.step import (
     step_metrics,
     steps_to_head,
     used_samples,
-    without_evidence,
 )
 from rejoinder.trainer.trackers import Trackers
 from rejoinder.types import BASE_VERSION, Fate
@@ -189,7 +188,6 @@ class TrainingLoop:
             self._backend.discard()
             return
         figures = self._apply(run, prepared)
-        prepared = without_evidence(prepared, figures)
         metrics = step_metrics(prepared, figures, time.time() - started_at)
         used = used_samples(prepared, figures.skipped)
         if not self._publisher.publish(run, used, metrics, started_at):
@@ -222,7 +220,6 @@ class TrainingLoop:
                 run.head.version,
                 self._around.hinted,
                 refused,
-                borrows=self._config.hint_evidence,
             )
             try:
                 return prepared if self._accumulate(run, prepared, stop) else None

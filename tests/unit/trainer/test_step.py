@@ -17,13 +17,11 @@ from rejoinder.journal.base import PolicyVersion, SampleSpec, StepSample, TrainS
 from rejoinder.trainer.base import StepFigures
 from rejoinder.trainer.hinted import HintFault, TeacherPrompts
 from rejoinder.trainer.step import (
-    NO_EVIDENCE,
     PreparedStep,
     prepare_step,
     step_metrics,
     steps_to_head,
     used_samples,
-    without_evidence,
 )
 from rejoinder.types import Fate, Judgement, VersionRun, VersionState, WeightsKind
 
@@ -161,59 +159,9 @@ class Prompts:
         return TeacherPrompts(tuple(fitting), faults)
 
 
-def prepare_hinted(*samples: TrainSample, borrows: bool = False) -> PreparedStep:
+def prepare_hinted(*samples: TrainSample) -> PreparedStep:
     algorithm = build_algorithm(TrainerConfig(algorithm="combine"))
-    prompts: Any = Prompts()
-    loss = LossConfig()
-    return prepare_step(samples, algorithm, loss, {5: 0}, 5, prompts, borrows=borrows)
-
-
-@pytest.mark.parametrize("borrows", [True, False])
-def test_answers_that_pleased_may_borrow_the_hints_of_others(*, borrows: bool) -> None:
-    step = prepare_hinted(
-        sample(3, None, hints=("short",)),
-        sample(4, 1.0),
-        sample(2, -1.0),
-        sample(5, 1.0),
-        sample(6, -1.0, hints=("calmer",)),
-        sample(7, -1.0, hints=("longer than it may",)),
-        sample(8, 1.0, hints=("longer than it may",)),
-        borrows=borrows,
-    )
-    borrowed = [turn.borrowed_prompt for turn in step.turns]
-    expected = [None, [1, 2, 5], None, [1, 2, 6], None, None, None]
-    assert borrowed == (expected if borrows else [None] * 7)
-    assert step.metrics["hints"] == 2
-
-
-def test_hints_are_borrowed_in_turn_however_samples_alternate() -> None:
-    pairs = [(sample(n, 1.0), sample(n + 4, -1.0, hints=("x" * n,))) for n in range(2, 6)]
-    step = prepare_hinted(*(one for pair in pairs for one in pair), borrows=True)
-    borrowed = [turn.borrowed_prompt for turn in step.turns if turn.borrowed_prompt]
-    assert borrowed == [[1, 2, n] for n in range(2, 6)]
-
-
-@pytest.mark.parametrize("share", [None, 0.0, 0.4])
-def test_hints_that_counted_nothing_are_no_signal(share: float | None) -> None:
-    """But where a verdict teaches beside them."""
-    step = prepare_hinted(
-        sample(2, None, hints=("short",)), sample(3, -1.0, hints=("calmer",)), sample(4, 1.0)
-    )
-    metrics = {} if share is None else {"hint_evidence": share}
-    after = without_evidence(step, StepFigures(metrics))
-    assert after.without_signal == ({"s2": NO_EVIDENCE} if share == 0 else {})
-    assert [len(turn.answer_ids) for turn in after.turns] == ([3, 4] if share == 0 else [2, 3, 4])
-    assert [one.untrained for one in used_samples(after, None)] == [
-        NO_EVIDENCE if share == 0 else None,
-        None,
-        None,
-    ]
-
-
-def test_without_a_hint_that_fits_nothing_is_borrowed() -> None:
-    samples = sample(3, -1.0, hints=("longer than it may",)), sample(4, 1.0)
-    step = prepare_hinted(*samples, borrows=True)
-    assert [turn.borrowed_prompt for turn in step.turns] == [None, None]
+    return prepare_step(samples, algorithm, LossConfig(), {5: 0}, 5, Prompts())  # type: ignore[arg-type]
 
 
 def test_hinted_turns_bring_the_prompts_of_their_teacher() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_version
 from rejoinder.trainer import teacher, torch_backend
 from rejoinder.trainer.base import SignalledTurn
-from rejoinder.trainer.evidence import under_hint, weighed
 from rejoinder.trainer.model import load_frozen
 from rejoinder.trainer.torch_backend import TorchBackend
 
@@ -111,81 +109,6 @@ def test_the_gradient_is_that_of_the_plain_formula(
     total.backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, atol=2e-6, rtol=1e-3)
-
-
-@pytest.mark.parametrize("first_pleased", [True, False])
-@pytest.mark.parametrize("weights", ["frozen", "current", "ema"])
-def test_hints_count_as_far_as_the_teacher_raises_what_pleased(
-    make_config: Make,
-    turns: list[dict[str, Any]],
-    model_path: Path,
-    weights: str,
-    *,
-    first_pleased: bool,
-) -> None:
-    """By transformers' own forward pass; what speaks for hints speaks against them turned round."""
-    plain = load_plain(model_path)
-    pleased = turns[:1] if first_pleased else turns[1:]
-    wished = turns[1:] if first_pleased else turns[:1]
-
-    def raised(turn: dict[str, Any]) -> float:
-        prompt = [*turn["prompt"], *HINT]
-        told = answer_logprobs(plain, prompt, turn["answer"], turn["temperature"])
-        return float(np.mean(told.detach().numpy() - np.asarray(turn["behaviour"])))
-
-    wins = [raised(first) > raised(second) for first in pleased for second in wished]
-    share = max(0.0, 2 * float(np.mean(wins)) - 1)
-    own = [hinted(one, 5) for one in wished]
-    lent = [replace(signalled(one, 5), borrowed_prompt=[*one["prompt"], *HINT]) for one in pleased]
-    config = make_config(teacher={"weights": weights})
-    backend = start(config)
-    bare = [replace(one, borrowed_prompt=None) for one in lent]
-    expected = gradients(start(config), weighed([*bare, *own], share))
-    for name, grad in gradients(backend, [*lent, *own]).items():
-        torch.testing.assert_close(grad, expected[name])
-    for _ in backend.accumulate([*lent, *own]):
-        pass
-    assert backend.apply(1).metrics["hint_evidence"] == pytest.approx(share)
-    assert (share > 0) != first_pleased  # by chance; each case comes once
-
-
-@pytest.mark.parametrize("weights", ["frozen", "current", "ema"])
-@pytest.mark.parametrize("lora", [None, LORA | {"dropout": 0.5}], ids=["full", "lora"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_evidence_is_the_same_alone_in_passes_and_when_a_step_is_taken_again(
-    make_config: Make, turns: list[dict[str, Any]], weights: str, lora: Any, dtype: str
-) -> None:
-    """With several hints, of which the longest is read; reading them draws no random number."""
-    config = make_config(teacher={"weights": weights}, lora=lora)
-    model_config = config.model.model_copy(update={"dtype": dtype})
-    config = config.model_copy(update={"model": model_config})
-    step = [
-        hinted(turns[0], 5, [OTHER, HINT]),
-        replace(signalled(turns[1], 5), borrowed_prompt=[*turns[1]["prompt"], *OTHER]),
-        hinted(turns[2], 5, [OTHER]),
-        replace(signalled(turns[3], 5), borrowed_prompt=[*turns[3]["prompt"], *OTHER]),
-    ]
-    backend = start(config)
-    asked = under_hint(step)
-    assert all(one.prompt_ids[-len(OTHER) :] == OTHER for one in asked)
-    assert isinstance(backend._teacher, teacher.Teacher)
-    before = torch.get_rng_state()
-    with backend._autocast(), backend._teaching(backend._loaded()[0]) as model:
-        together = backend._teacher.rises(model, asked)
-        alone = [backend._teacher.rises(model, [one])[0] for one in asked]
-    assert torch.equal(torch.get_rng_state(), before)
-    assert together == pytest.approx(alone, abs=1e-5 if dtype == "float32" else 0.05)
-    torch.manual_seed(3)
-    first = gradients(backend, step)
-    torch.manual_seed(3)
-    again = gradients(backend, step)
-    assert all(torch.equal(grad, again[name]) for name, grad in first.items())
-
-
-def test_evidence_needs_a_teacher_of_the_trainer_s_own(make_config: Make) -> None:
-    config = make_config(hint_evidence=True, teacher={"weights": "engine"})
-    with pytest.raises(ConfigError, match=r"trainer\.hint_evidence"):
-        TorchBackend(config, "distil_topk")
 
 
 @pytest.mark.parametrize("kind", KINDS)

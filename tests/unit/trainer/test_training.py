@@ -793,19 +793,3 @@ def test_hints_that_the_teacher_cannot_read_are_dropped_and_counted(
     assert seen == [[True, True, False, False], [True, False, False, False]]
     assert story.counters()["dropped_hints"] == {"teacher_failed": 1}
     assert story.steps() == [(1, 1, 4)]
-
-
-def test_samples_that_hints_alone_were_to_teach_are_named_where_these_counted_nothing(
-    make_trainer: Make, story: TrainStory
-) -> None:
-    story.add_samples(4, hints=["Be brief."])
-    trainer = make_trainer()
-    trainer.algorithm = build_algorithm(TrainerConfig(algorithm="opd"))
-    trainer.hinted = OneHint()
-    trainer.backend.figures = StepFigures({"loss": 0.5, "hint_evidence": 0.0})
-    trainer.train(1)
-    assert story.counters()["samples_without_signal"] == {"no_evidence": 4}
-    assert story.versions()[1].metrics["without_signal"] == 4.0
-    status = story.journal.status(POLICY, 4)
-    assert status["samples"]["trained"] == 0
-    assert status["samples"]["dropped"] == {"no_evidence": 4}

@@ -6,8 +6,9 @@ stacked. Seats share nothing but matrix products: the gradient of one has no par
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,13 +19,12 @@ from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.pack.average import PackedAverage
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows
-from rejoinder.evaluation.pack.stacked import StackedModel, ranked
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.evaluation.pack.teaching import PackedTeachers
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
 from rejoinder.trainer.distil import Candidates, TeachingLoss
-from rejoinder.trainer.evidence import evidence, under_hint, weighed
 from rejoinder.trainer.loss_registry import find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
@@ -90,9 +90,9 @@ class PackedTrainer:
             if compared[number].count and (own := one.keeps) is not None
         }
         self._top = max(one.count for one in compared)
+        self._teachers = PackedTeachers(model, start, compared, keeps)
         self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
         self._budget = _MOST_IDS // len(self._seats)
-        self._teachers = PackedTeachers(model, start, compared, keeps, self._budget)
         for weight in model.weights.values():
             weight.requires_grad_()
         averages = {number: one.config.average for number, one in enumerate(seats)}
@@ -110,10 +110,8 @@ class PackedTrainer:
         Returns:
             the seats whose loss or gradient was not finite, and whose weights are as they were.
         """
-        turns = self._weighed(turns)
         losses = torch.zeros(self._model.seats, device=self._model.device)
-        whose = [turns.get(seat, ()) for seat in range(self._model.seats)]
-        for batch in ranked(whose, row_length, self._budget):
+        for batch in self._batches(turns):
             losses += self._backward(pack_rows(batch, self._model.device))
         finite = losses.isfinite().tolist()
         taught = [seat for seat, own in turns.items() if own]
@@ -124,19 +122,22 @@ class PackedTrainer:
         self._served.follow(changed)
         return sorted({*broken, *(seat for seat in taught if not finite[seat])})
 
-    def _weighed(
+    def _batches(
         self, turns: Mapping[int, Sequence[SignalledTurn]]
-    ) -> Mapping[int, Sequence[SignalledTurn]]:
-        """Let hints count as far as there is evidence for them."""
-        asked = {seat: found for seat, own in turns.items() if (found := under_hint(own))}
-        if not asked:
-            return turns
-        rises = self._teachers.rises(asked)
-        shares = {seat: evidence(own, rises[seat]) for seat, own in asked.items()}
-        return {
-            seat: weighed(own, shares[seat]) if seat in shares else own
-            for seat, own in turns.items()
-        }
+    ) -> Iterator[list[list[SignalledTurn]]]:
+        """Yield some turns of each seat at a time, the longest first.
+
+        Rows of all seats are padded to the longest of any, so it is that one that the budget of a
+        seat is for: else one long turn among many short ones of others would not fit the memory.
+        """
+        ordered = [
+            sorted(turns.get(seat, ()), key=row_length, reverse=True)
+            for seat in range(self._model.seats)
+        ]
+        ranks = itertools.zip_longest(*ordered)
+        lengths = [max(row_length(turn) for turn in rank if turn) for rank in ranks]
+        for group in padded_groups(lengths, self._budget):
+            yield [own[group[0] : group[-1] + 1] for own in ordered]
 
     def _backward(self, batch: Rows) -> Tensor:
         """Add to the gradient; return the loss [S] of each seat."""

@@ -228,7 +228,6 @@ class Seat:
             distances,
             self._version,
             self._parts.hinted,
-            borrows=config.hint_evidence,
         )
         self._trained += len(samples)
         return step.turns

@@ -7,10 +7,9 @@ that the newest token of all rows stands in one column.
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from rejoinder.errors import ConfigError
 from rejoinder.models.loading import load_model
 
-_T = TypeVar("_T")
 EMBEDDING = "model.embed_tokens.weight"
 _NORM = "model.norm.weight"
 _HEAD = "lm_head.weight"
@@ -203,26 +201,6 @@ def padded_groups(lengths: Sequence[int], budget: int) -> list[list[int]]:
         else:
             groups.append([index])
     return groups
-
-
-def ranked(
-    rows: Sequence[Sequence[_T]], length: Callable[[_T], int], budget: int
-) -> Iterator[list[list[_T]]]:
-    """Yield some rows of each seat at a time, the longest first.
-
-    Rows of all seats are padded to the longest of any, so it is that one that the budget of a
-    seat is for: else one long row among many short ones of others would not fit the memory.
-
-    Args:
-        rows: of each seat.
-        length: ids of a row.
-        budget: most padded ids of a seat; see ``padded_groups``.
-    """
-    ordered = [sorted(own, key=length, reverse=True) for own in rows]
-    ranks = itertools.zip_longest(*ordered)
-    lengths = [max(length(one) for one in rank if one is not None) for rank in ranks]
-    for group in padded_groups(lengths, budget):
-        yield [own[group[0] : group[-1] + 1] for own in ordered]
 
 
 def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from rejoinder.evaluation.pack.average import PackedAverage
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows, span_of
-from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups, ranked
+from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.batching import row_length
 from rejoinder.trainer.distil import Candidates
-from rejoinder.trainer.evidence import rise
 
 _WIDE = 16_384
 """Padded ids of hinted prompts and answers that a frozen teacher reads at one time."""
@@ -33,7 +32,6 @@ class PackedTeachers:
         start: StackedModel,
         compared: Sequence[Candidates],
         keeps: Mapping[int, float],
-        budget: int,
     ) -> None:
         """Begin at the weights as they are.
 
@@ -43,12 +41,10 @@ class PackedTeachers:
             compared: of each seat, which tokens its loss compares.
             keeps: of seats whose teacher follows the policy, the share of its weights that a step
                 keeps; with 0 it is the policy itself. The others have a frozen one.
-            budget: most padded ids of a seat that such teachers read at one time.
         """
         self._start = start
         self._compared = compared
         self._keeps = keeps
-        self._budget = budget
         self._top = max(one.count for one in compared)
         self._moving = PackedAverage(model, keeps)
 
@@ -81,40 +77,6 @@ class PackedTeachers:
         if any(own):
             self._read(self._moving.model, own, batch, compared, found)
         return found
-
-    @torch.no_grad()
-    def rises(self, turns: Mapping[int, Sequence[SignalledTurn]]) -> dict[int, list[float]]:
-        """Return ``evidence.rise`` of some seats' turns, whose prompts have the hint in them."""
-        places = [(seat, row) for seat, own in turns.items() for row in range(len(own))]
-        frozen = [one for one in places if one[0] not in self._keeps]
-        moving = [one for one in places if one[0] in self._keeps]
-        found = {seat: [0.0] * len(own) for seat, own in turns.items()}
-        lengths = [row_length(turns[seat][row]) for seat, row in frozen]
-        for group in padded_groups(lengths, _WIDE):
-            self._rises(self._start, [[frozen[index] for index in group]], turns, found)
-        stack = self._moving.model
-        whose = [[one for one in moving if one[0] == seat] for seat in range(stack.seats)]
-        for batch in ranked(whose, lambda one: row_length(turns[one[0]][one[1]]), self._budget):
-            self._rises(stack, batch, turns, found)
-        return found
-
-    def _rises(
-        self,
-        teacher: StackedModel,
-        asked: list[list[tuple[int, int]]],
-        turns: Mapping[int, Sequence[SignalledTurn]],
-        found: dict[int, list[float]],
-    ) -> None:
-        """Read turns at each seat of a stack, and note how far it raises each."""
-        rows = [[turns[seat][row] for seat, row in own] for own in asked]
-        packed = pack_rows(rows, teacher.device)
-        hidden = gather(teacher.hidden(packed.ids, packed.mask), packed.places)
-        ids = packed.targets[..., None]
-        said = logprobs_of(hidden, teacher.head, ids, packed.temperature)[..., 0].tolist()
-        for own, turns_of_seat, values in zip(asked, rows, said, strict=True):
-            for place, (seat, row) in enumerate(own):
-                span = span_of(turns_of_seat, place)
-                found[seat][row] = rise(turns_of_seat[place], values[span])
 
     def _read(
         self,

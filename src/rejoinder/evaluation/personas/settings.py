@@ -23,14 +23,15 @@ TRAINING = TrainerConfig(
     schedule="inverse_sqrt",
     warmup_steps=4,
     average=0.5,
-    verdict_weight=2.0,
+    verdict_weight=16.0,
     baseline="leave_one_out",
     betas=(0.9, 0.98),
-    teacher=TeacherConfig(weights="ema"),
+    teacher=TeacherConfig(weights="frozen"),
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
 """How the system trains where the configuration file says nothing else. Chosen by runs of
-``combine`` on one persona: ``docs/open-work.md`` has what was tried."""
+``combine``: ``docs/open-work.md`` has what was tried. AdamW takes no notice of a gradient's size, so
+a large ``verdict_weight`` lets hints lead where all verdicts are alike, and verdicts elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

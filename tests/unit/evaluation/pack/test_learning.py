@@ -74,14 +74,6 @@ def turns_of(seed: int, count: int, *, hints: bool) -> list[SignalledTurn]:
     return turns
 
 
-def with_borrowed(turns: list[SignalledTurn]) -> list[SignalledTurn]:
-    """Put a hint before those that have none of their own."""
-    return [
-        one if one.teacher_prompts else replace(one, borrowed_prompt=[*one.prompt_ids, 11, 5])
-        for one in turns
-    ]
-
-
 def by_the_trainer(
     path: Path, config: TrainerConfig, loss: str, steps: list[list[SignalledTurn]]
 ) -> dict[str, Tensor]:
@@ -146,19 +138,6 @@ def test_seats_learn_as_by_the_trainer(path: Path, distil: dict[str, object]) ->
     model = packed(path, seats, [{0: plain[0], 1: hinted[0]}, {0: plain[1], 1: hinted[1]}])
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", plain))
     assert_same(model, 1, by_the_trainer(path, other, loss, hinted))
-
-
-@pytest.mark.parametrize("weights", ["frozen", "ema"])
-def test_hints_count_as_far_as_by_the_trainer(path: Path, weights: str) -> None:
-    """Beside a seat that has nothing to compare."""
-    teacher = TeacherConfig.model_validate({"weights": weights})
-    config = distilling(3e-3, kind="topk", top=5).model_copy(update={"teacher": teacher})
-    plain = [turns_of(seed, 5, hints=True) for seed in (1, 2)]
-    asked = [with_borrowed(turns_of(seed, 7, hints=True)) for seed in (3, 4)]
-    seats = [SeatTraining(config, "distil_topk")] * 2
-    model = packed(path, seats, [{0: plain[0], 1: asked[0]}, {0: plain[1], 1: asked[1]}])
-    assert_same(model, 0, by_the_trainer(path, config, "distil_topk", plain))
-    assert_same(model, 1, by_the_trainer(path, config, "distil_topk", asked))
 
 
 def test_seats_serve_what_the_trainer_would(path: Path, tmp_path: Path) -> None:
@@ -289,30 +268,6 @@ def test_rows_of_a_pass_stay_within_the_budget_whoever_has_the_long_ones(
     assert sum(rows for _, rows, _ in shapes) == len(short)
     assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [short]))
     assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", [long]))
-
-
-def test_what_speaks_for_hints_is_read_within_the_budget_too(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By teachers that follow their policies: one whole step at once would not fit the memory."""
-    shapes: list[tuple[int, ...]] = []
-    whole = StackedModel.hidden
-
-    def hidden(
-        self: StackedModel, ids: Tensor, mask: Tensor, *, saves_memory: bool = False
-    ) -> Tensor:
-        shapes.append((saves_memory, *ids.shape))
-        return whole(self, ids, mask, saves_memory=saves_memory)
-
-    monkeypatch.setattr(StackedModel, "hidden", hidden)
-    config = distilling(3e-3, kind="topk", top=5)
-    config = config.model_copy(update={"teacher": TeacherConfig.model_validate({"weights": "ema"})})
-    own = {0: with_borrowed(turns_of(1, 12, hints=True)), 1: turns_of(2, 1, hints=True)}
-    packed(path, [SeatTraining(config, "distil_topk")] * 2, [own])
-    first = next(number for number, shape in enumerate(shapes) if shape[0])
-    read = [(rows, length) for _, seats, rows, length in shapes[:first] if seats == 2]
-    assert sum(rows for rows, _ in read) == 12
-    assert all(rows == 1 or rows * length <= 64 for rows, length in read)
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(path: Path) -> None:
