@@ -30,8 +30,10 @@ TRAINING = TrainerConfig(
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
 """How the system trains where the configuration file says nothing else. Chosen by runs of
-``combine``: ``docs/open-work.md`` has what was tried. AdamW takes no notice of a gradient's size, so
-a large ``verdict_weight`` lets hints lead where all verdicts are alike, and verdicts elsewhere."""
+``combine``: ``docs/open-work.md`` has what was tried.
+
+AdamW takes no notice of a gradient's size, so a large ``verdict_weight`` lets hints lead where all
+verdicts are alike, and verdicts elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
