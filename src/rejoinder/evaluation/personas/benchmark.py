@@ -17,6 +17,7 @@ from rejoinder.evaluation.personas.job import Job
 from rejoinder.evaluation.personas.plan import Plan
 from rejoinder.evaluation.personas.records import (
     RunRecord,
+    read_cut_runs,
     read_runs,
     refuse_unwritable,
     run_path,
@@ -66,9 +67,9 @@ def run_benchmark(
     runs = read_runs(output)
     if not runs:
         raise RejoinderError(f"no run came to its end: {failed[-1].reason}")
-    found = show_runs(
-        runs, plan.methods[0].name, console, (output / "curves.png").absolute(), failed
-    )
+    figure = (output / "curves.png").absolute()
+    unfinished = read_cut_runs(output)
+    found = show_runs(runs, plan.methods[0].name, console, figure, failed, unfinished)
     # Straight to the file: the console would wrap a long line.
     print(json.dumps(found), file=console.file, flush=True)
     return found

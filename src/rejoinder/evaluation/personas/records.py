@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -224,10 +224,25 @@ def read_run(path: Path) -> RunRecord:
 
 
 def read_runs(folder: Path) -> list[RunRecord]:
-    """Return all runs of a folder, by personas, method and seed.
+    """Return all finished runs of a folder, by personas, method and seed.
 
     Raises:
         RejoinderError: a file is not readable.
     """
-    records = [read_run(path) for path in folder.glob(f"*{SUFFIX}")]
+    return _in_order(read_run(path) for path in folder.glob(f"*{SUFFIX}"))
+
+
+def read_cut_runs(folder: Path) -> list[RunRecord]:
+    """Return the runs of a folder that came to no end, up to their newest measurements.
+
+    Raises:
+        RejoinderError: a file is not readable.
+    """
+    found = _in_order(read_run(path) for path in folder.glob(f"*{CUT_SUFFIX}"))
+    return [
+        run for run in found if not run_path(folder, run.personas, run.method, run.seed).exists()
+    ]
+
+
+def _in_order(records: Iterable[RunRecord]) -> list[RunRecord]:
     return sorted(records, key=lambda one: (one.personas, one.method, one.seed))

@@ -37,6 +37,7 @@ def show_runs(
     console: Console,
     figure: Path,
     failed: Sequence[FailedRun] = (),
+    unfinished: Sequence[RunRecord] = (),
 ) -> Json:
     """Print the table of all runs, draw their curves, and return the machine-readable result.
 
@@ -46,18 +47,22 @@ def show_runs(
         console: where the table goes.
         figure: PNG file to write.
         failed: runs without a result.
+        unfinished: runs that came to no end. They count nowhere; without a word about them a
+            method whose runs fail would look better than it is.
     """
     found = outcomes(runs)
     compared = comparisons(found, reference)
     save_panels(panels(found), figure)
     console.print()
     console.print(_table(found, failed))
-    for sentence in (*map(_sentence, compared), *_missing(found, failed)):
+    missing = (*_missing(found, failed), *map(_unfinished, unfinished))
+    for sentence in (*map(_sentence, compared), *missing):
         console.print(Text(sentence), soft_wrap=True)
     console.print(f"figure: {figure}", soft_wrap=True, highlight=False)
     return {
         "runs": len(runs),
         "failed_runs": [asdict(one) | {"personas": list(one.personas)} for one in failed],
+        "unfinished_runs": [_unfinished_json(one) for one in unfinished],
         "failed_requests": sum(run.failed_requests for run in runs),
         "lost_sessions": sum(run.lost_sessions for run in runs),
         "results": [_outcome_json(one) for one in found],
@@ -153,6 +158,26 @@ def _missing(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Iterator[
             yield (
                 f"{one.subject.title}: {one.method}, seed {run_out.seed} {what}: {run_out.reason}"
             )
+
+
+def _unfinished(run: RunRecord) -> str:
+    newest = run.measured[-1]
+    rates = ", ".join(f"{rates.passed.value:.2f}" for rates in newest.personas.values())
+    return (
+        f"{'+'.join(run.personas)}: {run.method}, seed {run.seed} came to no end and counts "
+        f"nowhere: {rates} of held-out answers after {_count(run.updates_until(newest), 'update')}"
+    )
+
+
+def _unfinished_json(run: RunRecord) -> Json:
+    newest = run.measured[-1]
+    return {
+        "personas": list(run.personas),
+        "method": run.method,
+        "seed": run.seed,
+        "updates": run.updates_until(newest),
+        "passed": {name: round(rates.passed.value, 4) for name, rates in newest.personas.items()},
+    }
 
 
 def _sessions(one: Outcome) -> str:

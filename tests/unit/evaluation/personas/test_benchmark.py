@@ -27,7 +27,14 @@ from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.personas.benchmark import run_benchmark
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.plan import Endpoint, Method, Plan
-from rejoinder.evaluation.personas.records import Ended, RunRecord, read_runs, run_path, write_run
+from rejoinder.evaluation.personas.records import (
+    Ended,
+    RunRecord,
+    cut_path,
+    read_runs,
+    run_path,
+    write_run,
+)
 from rejoinder.evaluation.personas.report import show_personas, show_runs
 from rejoinder.evaluation.personas.run import RunSpec, run_once
 from rejoinder.evaluation.personas.settings import BenchmarkSettings, overlay, system_config
@@ -278,6 +285,16 @@ def test_tables_are_laid_over_each_other() -> None:
     under = {"a": 1, "loss": {"x": 1, "y": 2}}
     assert overlay(under, {"b": 3, "loss": {"y": 5}}) == {"a": 1, "b": 3, "loss": {"x": 1, "y": 5}}
     assert overlay(under, {"loss": None}) == {"a": 1, "loss": None}
+
+
+def test_a_run_that_was_cut_counts_nowhere_and_is_told(served: FakeGateway, tmp_path: Path) -> None:
+    short = run("-", [measured(0, 1), measured(1, 2), measured(2, 0, failed=1)], "opd")
+    write_run(short, cut_path(run_path(tmp_path, ["calm"], "opd", 0)))
+    found, text = run_it(at(served), tmp_path)
+    told = "calm: opd, seed 0 came to no end and counts nowhere: 0.20 of held-out answers after 1"
+    assert told in text
+    cut = {"personas": ["calm"], "method": "opd", "seed": 0, "updates": 1, "passed": {"calm": 0.2}}
+    assert (found["runs"], found["unfinished_runs"]) == (1, [cut])
 
 
 def test_results_of_several_calls_add_up_and_methods_are_compared(tmp_path: Path) -> None:

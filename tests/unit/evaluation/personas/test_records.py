@@ -9,6 +9,7 @@ import pytest
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.personas.records import (
     cut_path,
+    read_cut_runs,
     read_run,
     read_runs,
     refuse_unwritable,
@@ -67,6 +68,15 @@ def test_a_run_without_a_whole_start_is_refused(tmp_path: Path) -> None:
 def test_the_file_of_a_run_that_goes_on_is_not_among_the_finished(tmp_path: Path) -> None:
     write_run(RECORD, cut_path(run_path(tmp_path, ["calm"], "binary", 0)))
     assert read_runs(tmp_path) == []
+    assert read_cut_runs(tmp_path) == [RECORD]
+
+
+def test_a_run_that_has_ended_since_it_was_cut_is_among_the_finished_alone(tmp_path: Path) -> None:
+    path = run_path(tmp_path, ["calm"], "binary", 0)
+    write_run(run(measurements=[measured(0, 0)]), cut_path(path))
+    write_run(RECORD, path)
+    assert read_runs(tmp_path) == [RECORD]
+    assert read_cut_runs(tmp_path) == []
 
 
 def test_a_folder_that_no_run_can_be_written_to_is_refused_before_one_is_made(
