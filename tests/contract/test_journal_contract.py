@@ -962,6 +962,34 @@ def test_what_an_ancestor_consumed_stays_consumed_through_several_rollbacks(stor
     assert story.ready() == 0
 
 
+def test_a_version_that_a_replay_had_left_does_not_learn_again_from_what_it_knows(
+    story: Story,
+) -> None:
+    turns = []
+    for _ in range(3):
+        turns.append(story.sample())
+        story.train()
+    story.journal.rollback(POLICY, 1, replay=True)
+    assert story.ready() == 2
+    story.journal.rollback(POLICY, 2, replay=False)
+    assert [sample.turn_id for sample in story.take()] == [turns[2].turn_id]
+    story.journal.rollback(POLICY, 3, replay=True)
+    assert story.ready() == 0
+    story.journal.rollback(POLICY, 1, replay=True)
+    assert story.ready() == 2
+
+
+def test_a_replay_frees_nothing_that_the_version_it_goes_to_has_learnt(story: Story) -> None:
+    """The version in between trained the same sample in another lineage."""
+    for _ in range(2):
+        story.sample()
+        story.train()
+    story.journal.rollback(POLICY, 1, replay=True)
+    story.train()
+    story.journal.rollback(POLICY, 2, replay=True)
+    assert story.ready() == 0
+
+
 def test_a_rollback_stops_the_step_of_the_old_lineage(story: Story) -> None:
     story.sample()
     fence = story.lease()

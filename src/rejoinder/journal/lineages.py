@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -12,8 +12,18 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal.base import Lineage
-from rejoinder.journal.schema import consumption, lineages, policies, policy_versions, steps
+from rejoinder.journal.schema import (
+    consumption,
+    lineages,
+    policies,
+    policy_versions,
+    samples,
+    steps,
+)
 from rejoinder.types import BASE_VERSION, VersionState, new_id
+
+_AT_ONCE = 500
+_CONSUMED = sa.select(consumption.c.lineage_id, consumption.c.sample_id, consumption.c.version)
 
 
 def open_lineage_row(connection: Connection, policy: str) -> Any:
@@ -87,38 +97,63 @@ def describe(connection: Connection, row: Any) -> Lineage:
     )
 
 
-def ancestry(connection: Connection, lineage_id: str) -> list[tuple[str, int | None]]:
-    """Return the lineages whose consumption counts in this one, itself first.
+def counting(connection: Connection, lineage_id: str) -> dict[str, int | None]:
+    """Return the lineages whose consumption counts in this one.
 
-    The number is the newest version whose consumption counts; None means all. A lineage opened
-    with ``replay`` inherits only what was consumed up to the version it starts from.
+    Those are itself, the ones before it, of which a lineage opened with ``replay`` inherits only
+    what was consumed up to the version it starts from, and whatever that version has in its
+    weights, which may have trained in a lineage that was left and replayed since.
+
+    Returns:
+        of each, the newest version whose consumption counts; None means all.
     """
-    found: list[tuple[str, int | None]] = []
+    found: dict[str, int | None] = {}
     bound: int | None = None
     current: str | None = lineage_id
     while current is not None:
-        found.append((current, bound))
+        _widen(found, current, bound)
         row = connection.execute(sa.select(lineages).where(lineages.c.lineage_id == current)).one()
+        for holder, newest in _holders(connection, row.policy, row.from_version):
+            _widen(found, holder, newest if bound is None else min(newest, bound))
         if row.replay:
             bound = row.from_version if bound is None else min(bound, row.from_version)
         current = row.parent_id
     return found
 
 
+def _widen(found: dict[str, int | None], lineage_id: str, bound: int | None) -> None:
+    known = found.get(lineage_id, BASE_VERSION)
+    found[lineage_id] = None if bound is None or known is None else max(known, bound)
+
+
+def _holders(connection: Connection, policy: str, version: int) -> Iterator[tuple[str, int]]:
+    """Yield each lineage that a version's weights come from, and its newest version in them."""
+    while version != BASE_VERSION:
+        row = connection.execute(
+            sa.select(lineages.c.lineage_id, lineages.c.from_version)
+            .join(policy_versions, policy_versions.c.lineage_id == lineages.c.lineage_id)
+            .where(policy_versions.c.policy == policy, policy_versions.c.version == version)
+        ).first()
+        if row is None:
+            return
+        yield row.lineage_id, version
+        version = row.from_version
+
+
 def consumed_of(connection: Connection, lineage_id: str, sample_ids: Sequence[str]) -> set[str]:
     """Return which of the samples are consumed in the lineage or inherited as consumed."""
-    bounds = dict(ancestry(connection, lineage_id))
+    bounds = counting(connection, lineage_id)
     rows = connection.execute(
-        sa.select(consumption.c.lineage_id, consumption.c.sample_id, consumption.c.version).where(
+        _CONSUMED.where(
             consumption.c.sample_id.in_(sample_ids), consumption.c.lineage_id.in_(list(bounds))
         )
     )
-    found = set()
-    for row in rows:
-        bound = bounds[row.lineage_id]
-        if bound is None or row.version <= bound:
-            found.add(row.sample_id)
-    return found
+    return {row.sample_id for row in rows if _counts(bounds, row)}
+
+
+def _counts(bounds: Mapping[str, int | None], row: Any) -> bool:
+    bound = bounds.get(row.lineage_id, BASE_VERSION)
+    return bound is None or bool(row.version <= bound)
 
 
 def consumed_now(connection: Connection, policy: str, sample_id: str) -> bool:
@@ -180,14 +215,21 @@ def _alike(versions: set[int], same: _Neighbours) -> set[int]:
     return found
 
 
-def replayed_samples(connection: Connection, lineage_id: str, after_version: int) -> list[str]:
-    """Return the samples that count as consumed after a version; replay frees them."""
-    found: list[str] = []
-    for ancestor, bound in ancestry(connection, lineage_id):
-        query = sa.select(consumption.c.sample_id).where(
-            consumption.c.lineage_id == ancestor, consumption.c.version > after_version
+def queue_by_consumption(connection: Connection, old_id: str, new_id: str) -> None:
+    """After a rollback, let those samples of before wait that the new lineage has not consumed."""
+    bounds = counting(connection, new_id)
+    mine = {*bounds, *counting(connection, old_id)}
+    rows = connection.execute(_CONSUMED.where(consumption.c.lineage_id.in_(mine))).all()
+    consumed = {row.sample_id for row in rows if _counts(bounds, row)}
+    free = {row.sample_id for row in rows} - consumed
+    waiting = set(connection.scalars(sa.select(samples.c.sample_id).where(samples.c.queued == 1)))
+    _set_queued(connection, sorted(consumed & waiting), 0)
+    _set_queued(connection, sorted(free - waiting), 1)
+
+
+def _set_queued(connection: Connection, sample_ids: Sequence[str], queued: int) -> None:
+    for start in range(0, len(sample_ids), _AT_ONCE):
+        some = samples.c.sample_id.in_(sample_ids[start : start + _AT_ONCE])
+        connection.execute(
+            sa.update(samples).where(some, samples.c.fate.is_(None)).values(queued=queued)
         )
-        if bound is not None:
-            query = query.where(consumption.c.version <= bound)
-        found.extend(connection.scalars(query))
-    return found

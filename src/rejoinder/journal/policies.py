@@ -18,9 +18,9 @@ from rejoinder.journal.lineages import (
     ensure_lineage,
     insert_lineage,
     open_lineage_row,
-    replayed_samples,
+    queue_by_consumption,
 )
-from rejoinder.journal.schema import lineages, policies, policy_versions, samples, tenants
+from rejoinder.journal.schema import lineages, policies, policy_versions, tenants
 from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
 
 
@@ -178,16 +178,8 @@ def rollback(connection: Connection, policy: str, to_version: int, *, replay: bo
         .values(closed_at=time.time())
     )
     insert_lineage(connection, policy, old.lineage_id, to_version, replay=replay)
-    if replay:
-        freed = replayed_samples(connection, old.lineage_id, to_version)
-        for start in range(0, len(freed), 500):
-            connection.execute(
-                sa.update(samples)
-                .where(
-                    samples.c.sample_id.in_(freed[start : start + 500]), samples.c.fate.is_(None)
-                )
-                .values(queued=1)
-            )
+    new = open_lineage_row(connection, policy)
+    queue_by_consumption(connection, old.lineage_id, new.lineage_id)
     make_live(connection, policy, to_version, VersionState.REJECTED)
     connection.execute(
         sa.update(policy_versions)
@@ -198,7 +190,7 @@ def rollback(connection: Connection, policy: str, to_version: int, *, replay: bo
         )
         .values(state=VersionState.REJECTED)
     )
-    return describe(connection, open_lineage_row(connection, policy))
+    return describe(connection, new)
 
 
 def forget_files(connection: Connection, policy: str, version: int) -> None:
