@@ -87,7 +87,7 @@ async def test_the_engine_ends_long_streams_that_nobody_reads(
 ):
     """Back-pressure passes through both servers and the kernel's buffers between them."""
     monkeypatch.setattr("rejoinder.gateway.http.UNREAD_S", 0.5)
-    monkeypatch.setattr("rejoinder.gateway.generation.MOST_READY", 16)
+    monkeypatch.setattr("rejoinder.gateway.streamed.MOST_READY", 16)
     async with apart(tiny_tokenizer, journal_url, max_answer_tokens=10**9) as g:
         g.engine.context_length = 10**9
         await g.service.probe_engine()

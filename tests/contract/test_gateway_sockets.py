@@ -10,7 +10,7 @@ import pytest
 import structlog
 from gateway_kit import Running, Script, user
 
-from rejoinder.gateway import generation, http
+from rejoinder.gateway import http, streamed
 
 CHAT = "/v1/chat/completions"
 HELLO = user("Capital of France?")
@@ -385,7 +385,7 @@ async def test_what_waits_for_a_client_that_has_hurried_on_still_reaches_it(gate
 
 async def test_a_stream_that_nobody_reads_is_held_back_at_a_bound(gateway, monkeypatch):
     """A real server and real sockets; the kernel's buffers are what a client can fill."""
-    monkeypatch.setattr(generation, "MOST_READY", 16)
+    monkeypatch.setattr(streamed, "MOST_READY", 16)
     monkeypatch.setattr(http, "UNREAD_S", 1.0)
     async with gateway(max_answer_tokens=10**9) as g:
         g.engine.context_length = 10**9
@@ -418,7 +418,7 @@ async def test_a_stream_that_nobody_reads_is_held_back_at_a_bound(gateway, monke
 
 
 async def test_a_slow_client_that_reads_gets_everything(gateway, monkeypatch):
-    monkeypatch.setattr(generation, "MOST_READY", 16)
+    monkeypatch.setattr(streamed, "MOST_READY", 16)
     async with gateway(max_answer_tokens=10**9) as g:
         g.engine.context_length = 10**9
         await g.service.probe_engine()

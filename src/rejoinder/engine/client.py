@@ -22,6 +22,7 @@ from rejoinder.engine.base import (
     VersionSource,
 )
 from rejoinder.engine.connection import Connection
+from rejoinder.engine.gathering import joined
 from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable
 
 _CONNECT_S = 5.0
@@ -64,7 +65,8 @@ class HttpEngine:
         reader = wire.FrameReader()
         async with self._request("POST", "generate", request, timeout) as connection:
             while data := await connection.read():
-                for chunk in reader.feed(data):
+                come = reader.feed(data)
+                for chunk in joined(come) if request.whole else come:
                     yield chunk
                     if chunk.finish_reason is not None:
                         await _read_to_end(connection)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from itertools import groupby
-from operator import attrgetter
 
 import msgspec
 
@@ -18,9 +16,24 @@ GATHER_S = 0.1
 
 
 def joined(chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
-    """Join successive chunks of one answer, as far as one version sampled them."""
-    for _, run in groupby(chunks, attrgetter("version")):
-        yield _join(list(run))
+    """Join successive chunks of one answer, as far as one version sampled them.
+
+    Raises:
+        EngineError: as ``chunks`` does, behind all that came before it.
+    """
+    run: list[TokenChunk] = []
+    try:
+        for chunk in chunks:
+            if run and chunk.version != run[0].version:
+                yield _join(run)
+                run = []
+            run.append(chunk)
+    except EngineError:
+        if run:
+            yield _join(run)
+        raise
+    if run:
+        yield _join(run)
 
 
 async def gathered(chunks: AsyncGenerator[TokenChunk, None]) -> AsyncGenerator[TokenChunk, None]:

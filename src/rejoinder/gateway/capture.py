@@ -7,14 +7,13 @@ client sees is what the model's chat family reads in those ids, up to a stop str
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
-from rejoinder.engine.gathering import joined
 from rejoinder.journal.base import AbortedTurn, FinishedTurn, KeptResponse
 from rejoinder.types import Fate, FinishReason, Message, VersionRun
 
@@ -28,19 +27,6 @@ class Piece:
     ids: Sequence[int]
     logprobs: Sequence[ClientLogprob]
     """[len(ids)] where the client asked for them, else empty."""
-
-
-def by_choice(burst: Iterable[tuple[int, TokenChunk]]) -> Iterator[tuple[int, TokenChunk]]:
-    """Join the chunks of each choice, as far as one version sampled them.
-
-    Where nobody watches an answer grow, its tokens need not be looked at one by one.
-    """
-    chunks: dict[int, list[TokenChunk]] = {}
-    for choice, chunk in burst:
-        chunks.setdefault(choice, []).append(chunk)
-    for choice, found in chunks.items():
-        for one in joined(found):
-            yield choice, one
 
 
 class AnswerCapture:

@@ -18,13 +18,15 @@ from rejoinder.engine.base import GenerateRequest, TokenChunk
 from rejoinder.errors import ConstraintRefused, ContextLengthExceeded, EngineError
 from rejoinder.gateway.arrival import Job, accept
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.capture import Piece, by_choice
+from rejoinder.gateway.capture import Piece
 from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError, fate_of, from_engine, is_failure
-from rejoinder.gateway.generation import ClientGone, Generation
+from rejoinder.gateway.generation import ClientGone
 from rejoinder.gateway.identity import Headers
 from rejoinder.gateway.service import Service
+from rejoinder.gateway.streamed import Burst, StreamedGeneration
+from rejoinder.gateway.whole import WholeGeneration
 from rejoinder.journal.base import KeptResponse
 from rejoinder.types import Fate
 
@@ -126,22 +128,23 @@ class Turns(Endpoint):
             )
         config = service.config.gateway
         limit_s = config.request_timeout_s - (time.perf_counter() - arrived)
-        requests = _requests(job, limit_s)
-        async with Generation(
+        call = (
             service.engine,
-            requests,
+            _requests(job, limit_s),
             receive,
             limit_s,
             config.engine_wait_s,
             service.generations,
-            watched=job.request.stream,
-        ) as generation:
-            reply = _Reply(service, job, generation, send)
-            if job.request.stream:
+        )
+        reply = _Reply(service, job, send)
+        if job.request.stream:
+            async with StreamedGeneration(*call) as streamed:
                 async with asyncio.timeout(limit_s + UNREAD_S):
-                    await reply.stream()
-            else:  # sampling and recording end by themselves; one write is left, which never waits
-                await reply.whole()
+                    await reply.stream(streamed)
+        else:  # sampling and recording end by themselves; one write is left, which never waits
+            async with WholeGeneration(reply.take, *call) as whole:
+                await whole.sample()
+            await reply.whole()
         self._measure(job)
 
     def _measure(self, job: Job) -> None:
@@ -183,44 +186,57 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
 class _Reply:
     """Sends the answers of one request, streamed or whole."""
 
-    def __init__(self, service: Service, job: Job, generation: Generation, send: Send) -> None:
+    def __init__(self, service: Service, job: Job, send: Send) -> None:
         self._service = service
         self._job = job
-        self._generation = generation
         self._send = send
+        self._version = 0
+        """Of what has been taken last."""
 
-    async def stream(self) -> None:
+    async def stream(self, generation: StreamedGeneration) -> None:
         """Send events as tokens arrive."""
         writer = self._job.writer
+
+        def fed(burst: Burst) -> list[tuple[int, Piece]]:
+            return [(choice, self._feed(generation, choice, chunk)) for choice, chunk in burst]
+
         # Nothing is sent before the engine has begun, so that its refusal keeps its status.
-        burst = await self._generation.burst()
+        burst = await generation.burst()
         fingerprint = self._fingerprint(burst[0][1].version)
-        first = [(choice, self._take(choice, chunk)) for choice, chunk in burst]
+        first = fed(burst)
         data = writer.begin(fingerprint) + b"".join([writer.piece(*one) for one in first])
         await self._start(_STREAM_HEADERS, fingerprint)
         # Also where there is nothing to tell yet: the head leaves with it.
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        while burst := await self._generation.burst():
-            data = b"".join([writer.piece(choice, self._take(choice, it)) for choice, it in burst])
-            if data:
+        while burst := await generation.burst():
+            if data := b"".join([writer.piece(*one) for one in fed(burst)]):
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})
         # A client may take the finish reason for the end, so it too waits until all is durable.
         data = writer.end(recorded=await self._settle(fingerprint))
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def whole(self) -> None:
-        """Send one JSON body at the end."""
+    def _feed(self, generation: StreamedGeneration, choice: int, chunk: TokenChunk) -> Piece:
+        answer = self._job.answers[choice]
+        piece = answer.feed(chunk)
+        if answer.finish_reason is not None and chunk.finish_reason is None:
+            generation.stop(choice)
+        return piece
+
+    def take(self, choice: int, chunk: TokenChunk) -> bool:
+        """See ``whole.Take``."""
         job = self._job
-        version = 0
-        while burst := await self._generation.burst():
-            version = burst[0][1].version
-            for choice, chunk in burst if self._job.by_token else by_choice(burst):
-                piece = self._take(choice, chunk)
-                if job.reading.follows:
-                    job.writer.piece(choice, piece)
-        if job.answers[0].versions:
-            version = job.answers[0].versions[0].version
-        fingerprint = self._fingerprint(version)
+        answer = job.answers[choice]
+        piece = answer.feed(chunk)
+        self._version = chunk.version
+        if job.reading.follows:
+            job.writer.piece(choice, piece)
+        return answer.finish_reason is None or chunk.finish_reason is not None
+
+    async def whole(self) -> None:
+        """Send one JSON body when all has been taken."""
+        job = self._job
+        versions = job.answers[0].versions
+        fingerprint = self._fingerprint(versions[0].version if versions else self._version)
         settling = self._settle(fingerprint)
         body = job.writer.whole(fingerprint, recorded=True)  # while the disk is at work
         if not await settling:
@@ -228,13 +244,6 @@ class _Reply:
         length = (b"content-length", b"%d" % len(body))
         await self._start(((b"content-type", b"application/json"), length), fingerprint)
         await self._send({"type": "http.response.body", "body": body})
-
-    def _take(self, choice: int, chunk: TokenChunk) -> Piece:
-        answer = self._job.answers[choice]
-        piece = answer.feed(chunk)
-        if answer.finish_reason is not None and chunk.finish_reason is None:
-            self._generation.stop(choice)
-        return piece
 
     def _settle(self, fingerprint: str) -> Awaitable[bool]:
         """Begin to make the answers durable; awaited, it says whether they certainly are."""

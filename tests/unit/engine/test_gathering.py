@@ -8,7 +8,7 @@ import pytest
 
 from rejoinder.engine import gathering
 from rejoinder.engine.base import TokenChunk
-from rejoinder.engine.gathering import gathered
+from rejoinder.engine.gathering import gathered, joined
 from rejoinder.errors import EngineError, EngineTimeout
 from rejoinder.types import FinishReason
 
@@ -67,3 +67,15 @@ async def test_an_answer_that_is_given_up_is_closed():
     await anext(chunks)
     await chunks.aclose()
     assert closed
+
+
+def test_what_came_before_an_error_is_joined_and_comes_before_it():
+    def broken():
+        yield TokenChunk([1], [-0.5], 0)
+        yield TokenChunk([2], [-0.5], 0)
+        raise EngineError("broken")
+
+    made = joined(broken())
+    assert next(made).ids == [1, 2]
+    with pytest.raises(EngineError, match="broken"):
+        next(made)

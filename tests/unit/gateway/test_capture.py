@@ -8,7 +8,8 @@ from rejoinder.chat.families.events import ContentDelta
 from rejoinder.chat.families.registry import choose_family
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
-from rejoinder.gateway.capture import AnswerCapture, by_choice
+from rejoinder.engine.gathering import joined
+from rejoinder.gateway.capture import AnswerCapture
 from rejoinder.types import Fate, FinishReason, Message, VersionRun
 
 HISTORY = History((Message("user", "?"),))
@@ -103,19 +104,12 @@ def test_chunks_that_are_joined_leave_the_record_that_they_leave_one_by_one(answ
     captures = one_by_one, together = answer(), answer()
     for one in chunks:
         one_by_one.feed(one)
-    made = list(by_choice((0, one) for one in chunks))
-    for _, one in made:
+    made = list(joined(chunks))
+    for one in made:
         together.feed(one)
-    assert [len(one.ids) for _, one in made] == [2, 1, 3]
+    assert [len(one.ids) for one in made] == [2, 1, 3]
     records = [capture.finished(HISTORY) for capture in captures]
     for name in ("answer_ids", "logprobs", "versions", "finish_reason", "message", "answer_chain"):
         assert len({repr(getattr(record, name)) for record in records}) == 1, name
     assert together.client == one_by_one.client
     assert together.cached_tokens == one_by_one.cached_tokens == 7
-
-
-def test_chunks_of_several_answers_are_joined_each_with_its_own(chunk):
-    a, b = chunk("a"), chunk("b")
-    made = dict(by_choice([(0, a), (1, b), (0, b), (1, a)]))
-    assert made[0].ids == [*a.ids, *b.ids]
-    assert made[1].ids == [*b.ids, *a.ids]
