@@ -23,8 +23,6 @@ from rejoinder.models.tokenizer import ModelTokenizer
 MAX_CHARS = 8 << 20
 """Text that the cache may stand for; ids take up to about 3 bytes per character of it."""
 MAX_PIECES = 16_384
-SHORT_CHARS = 512
-"""What is tokenised sooner than the interpreter lock changes hands and comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class SegmentTokenizer:
         return Pieces(parts, unknown)
 
     def encode(self, pieces: Pieces) -> list[int]:
-        """Return the ids of the text; long unknown parts release the interpreter lock."""
+        """Return the ids of the text; unknown parts release the interpreter lock."""
         parts = pieces.parts
         with self._lock:
             known = {part: self._find(part) for part in set(parts[::2]) if part}
@@ -86,10 +84,8 @@ class SegmentTokenizer:
 
     def _tokenise(self, parts: list[str]) -> dict[str, tuple[int, ...]]:
         table = self._ids
-        if sum(map(len, parts)) <= SHORT_CHARS:
-            encodings = [self._tokenizer.encode(part, add_special_tokens=False) for part in parts]
-        else:  # encode() would hold the interpreter lock all the time
-            encodings = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
+        # encode() would hold the interpreter lock all the time, and count characters for nobody.
+        encodings = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
         made = {
             part: tuple([table[id_] for id_ in encoding.ids])
             for part, encoding in zip(parts, encodings, strict=True)
