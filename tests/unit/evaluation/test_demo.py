@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConfig, load_config
+from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConfig
 from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.demo import METHOD, SETTINGS, TEACHER, run_demo
+from rejoinder.evaluation.demo import METHOD, SETTINGS, TRAINER, run_demo
 from rejoinder.evaluation.personas.job import Job
 from rejoinder.evaluation.personas.records import RunRecord, read_run
-from rejoinder.evaluation.personas.settings import TRAINING, system_config
+from rejoinder.evaluation.personas.settings import TRAINING, overlay, system_config
 from rejoinder.evaluation.progress import Watcher
 from rejoinder.types import Json
 
@@ -98,12 +100,15 @@ def test_data_of_an_earlier_run_is_not_touched(jobs: list[Job], tmp_path: Path) 
     assert jobs == []
 
 
-def test_the_guide_shows_how_the_demonstration_trains(tmp_path: Path) -> None:
-    text = GUIDE.read_text("utf-8")
-    file = tmp_path / "guide.toml"
-    file.write_text(text.partition("```toml\n")[2].partition("```")[0], "utf-8")
-    shown = load_config(file).trainer
-    ours = system_config(
-        Config(trainer=TrainerConfig(teacher=TEACHER)), SETTINGS, METHOD, 0, tmp_path
-    ).trainer
+@pytest.mark.parametrize(("block", "base"), [(0, TrainerConfig()), (1, TRAINER)])
+def test_the_guide_shows_how_benchmark_and_demonstration_train(
+    block: int, base: TrainerConfig, tmp_path: Path
+) -> None:
+    """The second block holds what the demonstration has otherwise."""
+    blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    found: Json = {}
+    for text in blocks[: block + 1]:
+        found = overlay(found, tomllib.loads(text))
+    shown = Config.model_validate_json(json.dumps(found)).trainer
+    ours = system_config(Config(trainer=base), SETTINGS, METHOD, 0, tmp_path).trainer
     assert shown == ours
