@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -20,7 +22,7 @@ from rejoinder.errors import ConstraintRefused
 from rejoinder.journal.columns import decode_ids, decode_sampling
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
-from tiny_model import torch_engine
+from tiny_model import save_tiny_model, torch_engine
 
 
 class Weather(BaseModel):
@@ -116,15 +118,39 @@ async def messages(url: str, name: str | None, seed: int, *, stream: bool, **mor
 APIS = [chat, responses, messages]
 
 
-@pytest.fixture
-async def small(journal_url) -> AsyncIterator[Running]:
-    """The embedded model behind a gateway that takes it for one with Qwen3's calls."""
-    path = resolve_model("embedded")
+@contextlib.asynccontextmanager
+async def with_calls(path: Path, journal_url: str) -> AsyncIterator[Running]:
+    """A model behind a gateway that takes it for one with Qwen3's calls."""
     texts = replace(load_tokenizer(path), chat_template=THINKING_TEMPLATE)
     async with (
         torch_engine(path, context_length=2048, max_running=1) as engine,
         running(texts, journal_url, served_by=engine) as g,
     ):
+        yield g
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that says anything at all, in the tokens of the embedded one."""
+    texts = load_tokenizer(resolve_model("embedded"))
+    return save_tiny_model(
+        tmp_path_factory.mktemp("model"),
+        texts,
+        vocab_size=texts.tokenizer.get_vocab_size(),
+        max_position_embeddings=2048,
+        eos_token_id=list(texts.eos_ids),
+    )
+
+
+@pytest.fixture
+async def small(random_model: Path, journal_url: str) -> AsyncIterator[Running]:
+    async with with_calls(random_model, journal_url) as g:
+        yield g
+
+
+@pytest.fixture
+async def real(journal_url: str) -> AsyncIterator[Running]:
+    async with with_calls(resolve_model("embedded"), journal_url) as g:
         yield g
 
 
@@ -234,10 +260,10 @@ async def test_what_is_cut_between_two_calls_leaves_no_content(tools_gateway, st
 
 
 @pytest.mark.model
-async def test_the_official_client_parses_the_arguments_of_a_strict_tool(small):
+async def test_the_official_client_parses_the_arguments_of_a_strict_tool(real):
     tool: Any = pydantic_function_tool(Weather, name="get_weather")
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
-    async with AsyncOpenAI(base_url=f"{small.base_url}/v1", api_key="any") as client:
+    async with AsyncOpenAI(base_url=f"{real.base_url}/v1", api_key="any") as client:
         made = await client.chat.completions.parse(
             model="default", messages=ASKED, tools=[tool], tool_choice=choice, max_tokens=ROOM
         )
@@ -246,12 +272,12 @@ async def test_the_official_client_parses_the_arguments_of_a_strict_tool(small):
 
 
 @pytest.mark.model
-async def test_what_is_kept_is_what_was_sampled_and_no_such_turn_trains(small):
-    _, arguments, _ = await chat(small.base_url, "get_light", 1, stream=False)
-    (turn,) = small.turns()
+async def test_what_is_kept_is_what_was_sampled_and_no_such_turn_trains(real):
+    _, arguments, _ = await chat(real.base_url, "get_light", 1, stream=False)
+    (turn,) = real.turns()
     assert turn["fate"] == "sampling_not_trainable"
-    (row,) = small.rows("SELECT answer_ids, sampling FROM answers JOIN prompts USING (turn_id)")
-    texts = small.service.tokenizer
+    (row,) = real.rows("SELECT answer_ids, sampling FROM answers JOIN prompts USING (turn_id)")
+    texts = real.service.tokenizer
     *ids, end = decode_ids(row["answer_ids"])
     assert texts.decode(ids) == f" {arguments}}}\n</tool_call>"
     assert end in texts.eos_ids
