@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from gateway_kit import KEYS, Script, user
 
+from rejoinder.engine.base import EngineInfo
 from rejoinder.errors import (
     ContextLengthExceeded,
     EngineBusy,
@@ -276,6 +277,28 @@ async def test_an_engine_with_another_tokenizer_gets_no_ids(gateway):
         assert response.status_code == 503
         assert "tokenizer" in response.json()["error"]["message"]
         assert g.engine.requests == []
+
+
+async def test_regression_a_probe_that_is_answered_while_it_is_cancelled_ends(gateway):
+    """It went on, and with it the watch of the engine: then the gateway never ended."""
+    async with gateway() as g:
+        known = await g.engine.info()
+        for steps in range(6):
+            answered = asyncio.Event()
+
+            async def info(answered: asyncio.Event = answered) -> EngineInfo:
+                await answered.wait()
+                return known
+
+            g.engine.info = info
+            probing = asyncio.create_task(g.service.probe_engine())
+            await asyncio.sleep(0.01)
+            answered.set()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            was_done = not probing.cancel()
+            await asyncio.wait([probing])
+            assert probing.cancelled() != was_done
 
 
 async def test_regression_an_engine_that_was_loading_at_the_start_is_no_last_error(

@@ -81,7 +81,8 @@ class Service:
     async def probe_engine(self) -> None:
         """Ask the engine what it is; keeps the problem instead of raising it."""
         try:
-            info = await asyncio.wait_for(self.engine.info(), PROBE_S)
+            async with asyncio.timeout(PROBE_S):  # `wait_for` loses cancellations in Python 3.11
+                info = await self.engine.info()
         except (EngineError, TimeoutError) as error:
             self.engine_problem = f"the engine does not answer: {str(error) or 'no answer in time'}"
             return
