@@ -105,7 +105,6 @@ async def test_an_answer_that_nobody_reads_along_has_the_same_tokens(engine: Eng
     whole = await answer(engine, replace(asked, whole=True))
     assert (whole.ids, whole.finish_reason) == (found.ids, found.finish_reason)
     assert whole.logprobs == pytest.approx(found.logprobs, abs=1e-4)
-    assert whole.chunks <= max(2, found.chunks)  # found's can come together on a busy machine
 
 
 async def test_max_tokens_ends_an_answer_for_length(engine: Engine):
