@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from rejoinder.config import TorchEngineConfig
 from rejoinder.engine.base import ClientLogprob, Engine, GenerateRequest, VersionSource
 from rejoinder.engine.torch_engine.engine import TorchEngine
-from rejoinder.models.tokenizer import ModelTokenizer
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer
 from rejoinder.types import FinishReason, Sampling, WeightsKind
 
 DEVICE = torch.device(os.environ.get("REJOINDER_TEST_DEVICE", "cpu"))
@@ -47,6 +49,24 @@ def save_tiny_model(
     model.save_pretrained(path)
     tokenizer.tokenizer.save(str(path / "tokenizer.json"))
     (path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    return path
+
+
+def save_random_model(path: Path) -> Path:
+    """Write a model that says anything at all, in the tokens and the template of the embedded one.
+
+    Of what a grammar allows it chooses more freely than a trained one, and far faster.
+    """
+    embedded = resolve_model("embedded")
+    texts = load_tokenizer(embedded)
+    save_tiny_model(
+        path,
+        texts,
+        vocab_size=texts.tokenizer.get_vocab_size(),
+        max_position_embeddings=2048,
+        eos_token_id=list(texts.eos_ids),
+    )
+    shutil.copy(embedded / "chat_template.jinja", path)
     return path
 
 

@@ -22,7 +22,7 @@ from rejoinder.errors import ConstraintRefused
 from rejoinder.journal.columns import decode_ids, decode_sampling
 from rejoinder.models.embedded import resolve_model
 from rejoinder.models.tokenizer import load_tokenizer
-from tiny_model import save_tiny_model, torch_engine
+from tiny_model import save_random_model, torch_engine
 
 
 class Weather(BaseModel):
@@ -131,15 +131,7 @@ async def with_calls(path: Path, journal_url: str) -> AsyncIterator[Running]:
 
 @pytest.fixture(scope="module")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that says anything at all, in the tokens of the embedded one."""
-    texts = load_tokenizer(resolve_model("embedded"))
-    return save_tiny_model(
-        tmp_path_factory.mktemp("model"),
-        texts,
-        vocab_size=texts.tokenizer.get_vocab_size(),
-        max_position_embeddings=2048,
-        eos_token_id=list(texts.eos_ids),
-    )
+    return save_random_model(tmp_path_factory.mktemp("models") / "random")
 
 
 @pytest.fixture
