@@ -129,9 +129,11 @@ async def test_an_update_while_an_answer_is_put_off_samples_the_rest_of_it(
     assert json.loads(tiny_tokenizer.decode(held.ids)) == "abc"
 
 
-async def test_a_mask_that_never_comes_ends_with_the_requests_time(engine: TorchEngine, slow_masks):
+async def test_a_mask_that_never_comes_ends_with_the_requests_time(
+    engine: TorchEngine, slow_masks, up_after_a_token
+):
     held = Answer()
-    asked = held_to({"const": "abc"}, deadline_s=0.5)
+    asked = held_to({"const": "abc"}, deadline_s=1000.0)
     with pytest.raises(EngineTimeout):
         await answer(engine, asked, held)
     assert len(held.ids) == 1

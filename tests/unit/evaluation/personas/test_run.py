@@ -93,7 +93,7 @@ async def run(
     async with ChatClient(gateway.url) as client:
         learner = learner_of(client) if learner_of else FakeLearner(gateway)
         running = run_once(spec, client, learner, Scripted, Silent(), 0.005, on_measured)
-        return await asyncio.wait_for(running, 30)
+        return await asyncio.wait_for(running, 300)
 
 
 async def test_every_version_is_measured_until_the_updates_are_made(gateway: FakeGateway) -> None:
