@@ -25,7 +25,7 @@ up: $(DONE)/package $(DONE)/model ## install, then leave the system running
 	$(BIN)/rejoinder up $(ARGS)
 
 test: lint ## install, then lint, type check and all tests but the long ones and those with clients
-	$(BIN)/python -m pytest -m "not slow and not clients" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not clients" $(ARGS)
 
 fuzz: $(DONE)/fuzz $(DONE)/model ## mutated requests, 100,000 per API, and Schemathesis
 	$(BIN)/python -m pytest tests/fuzz -s --fuzz-requests 100000 $(ARGS)

@@ -22,7 +22,7 @@ import pytest
 from openai import OpenAI
 from running import Running, rejoinder, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.model]
+pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.xdist_group("conversation")]
 
 CONFIG = """
 [gateway]

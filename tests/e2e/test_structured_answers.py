@@ -19,7 +19,7 @@ from running import Running
 
 from tiny_model import save_random_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.model]
+pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.xdist_group("structured answers")]
 
 CONFIG = """
 [model]
