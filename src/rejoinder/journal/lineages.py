@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -140,15 +140,19 @@ def _holders(connection: Connection, policy: str, version: int) -> Iterator[tupl
         version = row.from_version
 
 
-def consumed_of(connection: Connection, lineage_id: str, sample_ids: Sequence[str]) -> set[str]:
+def consumed_of(connection: Connection, lineage_id: str, sample_ids: Iterable[str]) -> set[str]:
     """Return which of the samples are consumed in the lineage or inherited as consumed."""
-    bounds = counting(connection, lineage_id)
-    rows = connection.execute(
-        _CONSUMED.where(
-            consumption.c.sample_id.in_(sample_ids), consumption.c.lineage_id.in_(list(bounds))
-        )
-    )
-    return {row.sample_id for row in rows if _counts(bounds, row)}
+    return _consumed(connection, counting(connection, lineage_id), sample_ids)
+
+
+def _consumed(
+    connection: Connection, bounds: Mapping[str, int | None], sample_ids: Iterable[str]
+) -> set[str]:
+    found: set[str] = set()
+    for some in _some(sample_ids):
+        rows = connection.execute(_CONSUMED.where(consumption.c.sample_id.in_(some)))
+        found |= {row.sample_id for row in rows if _counts(bounds, row)}
+    return found
 
 
 def _counts(bounds: Mapping[str, int | None], row: Any) -> bool:
@@ -216,20 +220,46 @@ def _alike(versions: set[int], same: _Neighbours) -> set[int]:
 
 
 def queue_by_consumption(connection: Connection, old_id: str, new_id: str) -> None:
-    """After a rollback, let those samples of before wait that the new lineage has not consumed."""
-    bounds = counting(connection, new_id)
-    mine = {*bounds, *counting(connection, old_id)}
-    rows = connection.execute(_CONSUMED.where(consumption.c.lineage_id.in_(mine))).all()
-    consumed = {row.sample_id for row in rows if _counts(bounds, row)}
-    free = {row.sample_id for row in rows} - consumed
-    waiting = set(connection.scalars(sa.select(samples.c.sample_id).where(samples.c.queued == 1)))
-    _set_queued(connection, sorted(consumed & waiting), 0)
-    _set_queued(connection, sorted(free - waiting), 1)
+    """After a rollback, let those samples wait that the new lineage has not consumed, and no other.
+
+    Only what counts in one of the two lineages alone is looked at: of a long history that is
+    little, and nobody else writes meanwhile.
+    """
+    old, new = counting(connection, old_id), counting(connection, new_id)
+    lost = _beyond(connection, new, old)
+    _set_queued(connection, lost - _consumed(connection, new, lost), 1)
+    _set_queued(connection, _beyond(connection, old, new), 0)
 
 
-def _set_queued(connection: Connection, sample_ids: Sequence[str], queued: int) -> None:
-    for start in range(0, len(sample_ids), _AT_ONCE):
-        some = samples.c.sample_id.in_(sample_ids[start : start + _AT_ONCE])
+def _beyond(
+    connection: Connection, less: Mapping[str, int | None], more: Mapping[str, int | None]
+) -> set[str]:
+    """Return the samples of consumption that counts under some bounds, and not under others."""
+    found: set[str] = set()
+    for lineage_id, newest in more.items():
+        known = less.get(lineage_id, BASE_VERSION)
+        if known is None or (newest is not None and newest <= known):
+            continue
+        later = sa.and_(consumption.c.lineage_id == lineage_id, consumption.c.version > known)
+        if newest is not None:
+            later = sa.and_(later, consumption.c.version <= newest)
+        found.update(connection.scalars(sa.select(consumption.c.sample_id).where(later)))
+    return found
+
+
+def _set_queued(connection: Connection, sample_ids: Iterable[str], queued: int) -> None:
+    for some in _some(sample_ids):
         connection.execute(
-            sa.update(samples).where(some, samples.c.fate.is_(None)).values(queued=queued)
+            sa.update(samples)
+            .where(
+                samples.c.sample_id.in_(some), samples.c.fate.is_(None), samples.c.queued != queued
+            )
+            .values(queued=queued)
         )
+
+
+def _some(sample_ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yield as many at a time as a statement takes, in the order of the table."""
+    ordered = sorted(sample_ids)
+    for start in range(0, len(ordered), _AT_ONCE):
+        yield ordered[start : start + _AT_ONCE]
