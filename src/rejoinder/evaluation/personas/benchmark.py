@@ -61,6 +61,7 @@ def run_benchmark(
     for job in jobs:
         job.refuse_faults()
     made = [_described(run, output) for run in read_runs(output)]
+    read_cut_runs(output)  # one that cannot be read is told now, and not when all have been made
     require_agreement([*made, *(job.described for job in jobs)])
     refuse_unwritable(output)
     failed = _make_packs(jobs, plan, console) if plan.packed else _make_runs(jobs, keep, console)

@@ -208,6 +208,13 @@ def read_run(path: Path) -> RunRecord:
     Raises:
         RejoinderError: it is not one, or of another format.
     """
+    record = _read(path)
+    if not record.measurements or not record.measurements[0].complete:
+        raise RejoinderError(f"{path} has no whole measurement of its start: move it away")
+    return record
+
+
+def _read(path: Path) -> RunRecord:
     try:
         record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
     except (OSError, msgspec.DecodeError) as error:
@@ -218,8 +225,6 @@ def read_run(path: Path) -> RunRecord:
         raise RejoinderError(
             f"{path} has format {record.format}, and this version reads {FORMAT}: move it away"
         )
-    if not record.measurements or not record.measurements[0].complete:
-        raise RejoinderError(f"{path} has no whole measurement of its start: move it away")
     return record
 
 
@@ -233,15 +238,18 @@ def read_runs(folder: Path) -> list[RunRecord]:
 
 
 def read_cut_runs(folder: Path) -> list[RunRecord]:
-    """Return the runs of a folder that came to no end, up to their newest measurements.
+    """Return the runs of a folder that have not ended, up to their newest measurements.
+
+    Not even the start need be measured: a run that fails there leaves its file, too.
 
     Raises:
         RejoinderError: a file is not readable.
     """
-    found = _in_order(read_run(path) for path in folder.glob(f"*{CUT_SUFFIX}"))
-    return [
-        run for run in found if not run_path(folder, run.personas, run.method, run.seed).exists()
-    ]
+    return _in_order(
+        _read(path)
+        for path in folder.glob(f"*{CUT_SUFFIX}")
+        if not path.with_name(path.name.removesuffix(CUT_SUFFIX) + SUFFIX).exists()
+    )
 
 
 def _in_order(records: Iterable[RunRecord]) -> list[RunRecord]:

@@ -47,8 +47,8 @@ def show_runs(
         console: where the table goes.
         figure: PNG file to write.
         failed: runs without a result.
-        unfinished: runs that came to no end. They count nowhere; without a word about them a
-            method whose runs fail would look better than it is.
+        unfinished: runs that broke off, or go on elsewhere. They count nowhere; without a word
+            about them a method whose runs fail would look better than it is.
     """
     found = outcomes(runs)
     compared = comparisons(found, reference)
@@ -161,22 +161,25 @@ def _missing(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Iterator[
 
 
 def _unfinished(run: RunRecord) -> str:
+    name = f"{'+'.join(run.personas)}: {run.method}, seed {run.seed}"
+    told = f"{name} has not come to its end and counts nowhere: "
+    if not run.measured:
+        return f"{told}nothing was measured"
     newest = run.measured[-1]
     rates = ", ".join(f"{rates.passed.value:.2f}" for rates in newest.personas.values())
-    return (
-        f"{'+'.join(run.personas)}: {run.method}, seed {run.seed} came to no end and counts "
-        f"nowhere: {rates} of held-out answers after {_count(run.updates_until(newest), 'update')}"
-    )
+    updates = _count(run.updates_until(newest), "update")
+    return f"{told}{rates} of held-out answers pass after {updates}"
 
 
 def _unfinished_json(run: RunRecord) -> Json:
-    newest = run.measured[-1]
+    newest = run.measured[-1] if run.measured else None
+    passed = {} if newest is None else newest.personas
     return {
         "personas": list(run.personas),
         "method": run.method,
         "seed": run.seed,
-        "updates": run.updates_until(newest),
-        "passed": {name: round(rates.passed.value, 4) for name, rates in newest.personas.items()},
+        "updates": None if newest is None else run.updates_until(newest),
+        "passed": {name: round(rates.passed.value, 4) for name, rates in passed.items()},
     }
 
 

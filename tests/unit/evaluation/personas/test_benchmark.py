@@ -291,10 +291,32 @@ def test_a_run_that_was_cut_counts_nowhere_and_is_told(served: FakeGateway, tmp_
     short = run("-", [measured(0, 1), measured(1, 2), measured(2, 0, failed=1)], "opd")
     write_run(short, cut_path(run_path(tmp_path, ["calm"], "opd", 0)))
     found, text = run_it(at(served), tmp_path)
-    told = "calm: opd, seed 0 came to no end and counts nowhere: 0.20 of held-out answers after 1"
+    told = "calm: opd, seed 0 has not come to its end and counts nowhere: 0.20 of held-out answers"
     assert told in text
     cut = {"personas": ["calm"], "method": "opd", "seed": 0, "updates": 1, "passed": {"calm": 0.2}}
     assert (found["runs"], found["unfinished_runs"]) == (1, [cut])
+
+
+def test_a_run_whose_very_start_failed_costs_no_other_its_table(
+    served: FakeGateway, tmp_path: Path
+) -> None:
+    write_run(
+        run("-", [measured(0, 0, failed=1)], "opd"),
+        cut_path(run_path(tmp_path, ["calm"], "opd", 0)),
+    )
+    found, text = run_it(at(served), tmp_path)
+    assert "opd, seed 0 has not come to its end and counts nowhere: nothing was measured" in text
+    cut = {"personas": ["calm"], "method": "opd", "seed": 0, "updates": None, "passed": {}}
+    assert (found["runs"], found["unfinished_runs"]) == (1, [cut])
+
+
+def test_a_cut_file_that_cannot_be_read_is_told_before_a_run_is_made(
+    served: FakeGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "calm.opd.seed-0.cut.json").write_bytes(b"{}")
+    with pytest.raises(RejoinderError, match=r"cut\.json is no readable run"):
+        run_it(at(served), tmp_path)
+    assert read_runs(tmp_path) == []
 
 
 def test_results_of_several_calls_add_up_and_methods_are_compared(tmp_path: Path) -> None:
