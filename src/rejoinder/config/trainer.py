@@ -109,7 +109,7 @@ class TrainerConfig(Section):
     algorithm: str = "binary"
     """``binary`` learns from verdicts, ``opd`` from hints, ``combine`` from both."""
     verdict_weight: float = Field(1.0, gt=0)
-    """Of verdicts in ``combine``; beside ``baseline = "leave_one_out"`` 16 does well."""
+    """Of verdicts in ``combine``; beside ``baseline = "leave_one_out"`` 16 did well."""
     hint_weight: float = Field(1.0, gt=0)
     """Of hints in ``opd`` and ``combine``."""
     baseline: Baseline = "none"

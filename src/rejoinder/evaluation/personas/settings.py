@@ -30,10 +30,10 @@ TRAINING = TrainerConfig(
     loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
 )
 """How the system trains where the configuration file says nothing else. Chosen by runs of
-``combine``: ``docs/open-work.md`` has what was tried.
+``combine``: ``docs/how-to/compare-methods.md`` and ``docs/open-work.md`` have what was tried.
 
-AdamW takes no notice of a gradient's size, so a large ``verdict_weight`` lets hints lead where all
-verdicts are alike, and verdicts elsewhere."""
+AdamW takes no notice of a gradient's size: where all verdicts are alike they are zero and hints
+lead, however little these count; elsewhere a large ``verdict_weight`` lets verdicts lead."""
 
 
 @dataclass(frozen=True, slots=True)
