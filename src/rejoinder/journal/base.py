@@ -571,7 +571,8 @@ class PolicyJournal(Protocol):
         """Make an earlier version live and open a new lineage from it.
 
         Without ``replay`` the new lineage inherits what was consumed before; with it, samples
-        consumed after ``to_version`` are free to train again.
+        consumed after ``to_version`` are free to train again. Either way what the weights of
+        ``to_version`` have learnt counts as consumed, also where an earlier replay had freed it.
         """
         ...
 
