@@ -778,6 +778,20 @@ def test_many_samples_are_put_aside_without_keeping_answers_waiting(
     assert most == [2, 2, 1] * 2
 
 
+def test_what_a_version_has_learnt_waits_no_more_when_it_fits_again(story: Story) -> None:
+    """Put aside when the rollback went to that version, it filled every batch and was refused."""
+    story.sample(-1)
+    story.train()
+    story.journal.rollback(POLICY, 0, replay=True)
+    opd, binary = (build_algorithm(TrainerConfig(algorithm=name)) for name in ("opd", "binary"))
+    assert story.journal.fit_samples(LEASE, story.lease(), POLICY, opd) == 1
+    story.journal.rollback(POLICY, 1, replay=False)
+    story.journal.fit_samples(LEASE, story.lease(), POLICY, binary)
+    new = story.sample(-1)
+    assert [one.turn_id for one in story.take()] == [new.turn_id]
+    assert story.ready() == 1
+
+
 def test_what_was_superseded_while_put_aside_stays_away(story: Story) -> None:
     turn = story.sample(-1)
     opd, binary = (build_algorithm(TrainerConfig(algorithm=name)) for name in ("opd", "binary"))

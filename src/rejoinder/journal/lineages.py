@@ -160,6 +160,20 @@ def _counts(bounds: Mapping[str, int | None], row: Any) -> bool:
     return bound is None or bool(row.version <= bound)
 
 
+def is_consumed(connection: Connection, lineage_id: str) -> sa.ColumnElement[bool]:
+    """Of a sample, in a query: it is consumed in the lineage or inherited as consumed."""
+    bounds = counting(connection, lineage_id)
+    counts = [
+        sa.and_(
+            consumption.c.lineage_id == known,
+            sa.true() if newest is None else consumption.c.version <= newest,
+        )
+        for known, newest in bounds.items()
+    ]
+    mine = consumption.c.sample_id == samples.c.sample_id
+    return sa.exists().where(mine, sa.or_(*counts))
+
+
 def consumed_now(connection: Connection, policy: str, sample_id: str) -> bool:
     """Return whether a sample counts as consumed in the policy's open lineage."""
     row = open_lineage_row(connection, policy)

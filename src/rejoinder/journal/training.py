@@ -20,7 +20,7 @@ from rejoinder.journal.columns import (
     decode_versions,
     encode_json,
 )
-from rejoinder.journal.lineages import consumed_of, fresh_versions
+from rejoinder.journal.lineages import consumed_of, fresh_versions, is_consumed
 from rejoinder.journal.payloads import read_prompt_ids, read_request
 from rejoinder.journal.policies import insert_version, make_live
 from rejoinder.journal.schema import (
@@ -73,6 +73,7 @@ def has_unfit(
         sa.or_(
             samples.c.oldest_version.not_in(fresh_versions(connection, lineage, max_staleness)),
             samples.c.tokens > max_tokens,
+            is_consumed(connection, lineage.lineage_id),
         ),
     )
     return connection.execute(found.limit(1)).first() is not None
@@ -83,12 +84,16 @@ def drop_unfit(
 ) -> None:
     """Drop stale and too long samples; the reason stays with the row.
 
-    Where the version that sampled one was taken back, the reason says by what.
+    Where the version that sampled one was taken back, the reason says by what. One that has trained
+    already, as when it was put aside while a rollback went to what it had trained, waits no more.
 
     Raises:
         JournalError: the lineage was closed by a rollback.
     """
     _must_be_open(connection, lineage.lineage_id)
+    waiting = sa.and_(_QUEUED, samples.c.policy == lineage.policy)
+    consumed = is_consumed(connection, lineage.lineage_id)
+    connection.execute(sa.update(samples).where(waiting, consumed).values(queued=0))
     stale = samples.c.oldest_version.not_in(fresh_versions(connection, lineage, max_staleness))
     for unfit, fate in (
         (sa.and_(stale, _sampled_by(lineage.policy, VersionState.ORPHANED)), Fate.ORPHANED),
@@ -98,7 +103,7 @@ def drop_unfit(
     ):
         connection.execute(
             sa.update(samples)
-            .where(_QUEUED, samples.c.policy == lineage.policy, unfit)
+            .where(waiting, unfit)
             .values(queued=0, fate=fate, ended_at=time.time())
         )
 
