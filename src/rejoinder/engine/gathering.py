@@ -16,7 +16,7 @@ GATHER_S = 0.1
 
 
 def joined(chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
-    """Join successive chunks of one answer, as far as one version sampled them.
+    """Join successive chunks of one answer, as far as one version sampled them, up to its end.
 
     Raises:
         EngineError: as ``chunks`` does, behind all that came before it.
@@ -24,7 +24,7 @@ def joined(chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
     run: list[TokenChunk] = []
     try:
         for chunk in chunks:
-            if run and chunk.version != run[0].version:
+            if run and (chunk.version != run[0].version or run[-1].finish_reason is not None):
                 yield _join(run)
                 run = []
             run.append(chunk)

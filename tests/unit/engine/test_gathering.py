@@ -79,3 +79,11 @@ def test_what_came_before_an_error_is_joined_and_comes_before_it():
     assert next(made).ids == [1, 2]
     with pytest.raises(EngineError, match="broken"):
         next(made)
+
+
+def test_nothing_is_joined_to_the_end_of_an_answer():
+    """What an engine sends behind it is no part of the answer, whatever it is."""
+    end = TokenChunk([2], [-0.5], 0, None, FinishReason.STOP)
+    made = list(joined([TokenChunk([1], [-0.5], 0), end, TokenChunk([3], [-0.5], 0)]))
+    assert [one.ids for one in made] == [[1, 2], [3]]
+    assert made[0].finish_reason is FinishReason.STOP
