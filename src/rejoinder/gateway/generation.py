@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Self
 
 from starlette.types import Receive
@@ -25,44 +26,51 @@ class ClientGone(Exception):
     """The client closed the connection before its answer was complete."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one request asks of the engine, and what bounds it."""
+
+    engine: Engine
+    requests: Sequence[GenerateRequest]
+    """One for each answer."""
+    receive: Receive
+    """Says when the client has gone."""
+    limit_s: float
+    """How long the answers may take from now on."""
+    engine_wait_s: float
+    """How long an engine that is away is asked anew."""
+    running: set[Generation]
+    """Holds what samples the answers for as long as it does."""
+
+
 class Generation(ABC):
     """The answers of one request while they are sampled. Used as an async context manager.
 
     Leaving the context cancels what is still running and waits until the engine has been told.
 
-    An engine that is away, as one that is started again, is asked anew for ``engine_wait_s``: an
-    answer without a token may be sampled by whoever comes back, and its client need not know.
+    An engine that is away, as one that is started again, is asked anew for a while: an answer
+    without a token may be sampled by whoever comes back, and its client need not know.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        requests: Sequence[GenerateRequest],
-        receive: Receive,
-        limit_s: float,
-        engine_wait_s: float,
-        running: set[Generation],
-    ) -> None:
-        """``running`` holds this generation while the context lasts."""
-        self._engine = engine
-        self._requests = requests
-        self._receive = receive
-        self._limit_s = limit_s
-        self._engine_wait_s = engine_wait_s
-        self._all_running = running
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._over = 0.0
+        """When the time is over, by the loop's clock."""
         self._begun = set[int]()
         """Choices that have a token."""
         self._watcher: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        self._all_running.add(self)
+        self._call.running.add(self)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(min(UNWATCHED_S, self._limit_s), self._watch)
+        now = loop.time()
+        self._over = now + self._call.limit_s
+        self._timer = loop.call_at(min(now + UNWATCHED_S, self._over), self._watch)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._all_running.discard(self)
+        self._call.running.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._watcher is not None:
@@ -79,10 +87,10 @@ class Generation(ABC):
             EngineError: the answer failed.
         """
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._engine_wait_s
+        give_up = loop.time() + self._call.engine_wait_s
         while True:
             try:
-                async with aclosing(self._engine.generate(request)) as stream:
+                async with aclosing(self._call.engine.generate(request)) as stream:
                     if await self._pass_on(choice, stream):
                         return
                 raise EngineError("the engine ended an answer without a reason")
@@ -103,11 +111,10 @@ class Generation(ABC):
         """Look after client and time from now on: the answer is none of those that come at once."""
         loop = asyncio.get_running_loop()
         self._watcher = loop.create_task(self._watch_client())
-        left = max(0.0, self._limit_s - UNWATCHED_S)
-        self._timer = loop.call_later(left, self._fail, timed_out(self._limit_s))
+        self._timer = loop.call_at(self._over, self._fail, timed_out(self._call.limit_s))
 
     async def _watch_client(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self._call.receive())["type"] != "http.disconnect":
             pass
         self._fail(ClientGone())
 

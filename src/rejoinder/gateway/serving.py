@@ -22,7 +22,7 @@ from rejoinder.gateway.capture import Piece
 from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
 from rejoinder.gateway.errors import ApiError, fate_of, from_engine, is_failure
-from rejoinder.gateway.generation import ClientGone
+from rejoinder.gateway.generation import Call, ClientGone
 from rejoinder.gateway.identity import Headers
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.streamed import Burst, StreamedGeneration
@@ -128,7 +128,7 @@ class Turns(Endpoint):
             )
         config = service.config.gateway
         limit_s = config.request_timeout_s - (time.perf_counter() - arrived)
-        call = (
+        call = Call(
             service.engine,
             _requests(job, limit_s),
             receive,
@@ -138,11 +138,11 @@ class Turns(Endpoint):
         )
         reply = _Reply(service, job, send)
         if job.request.stream:
-            async with StreamedGeneration(*call) as streamed:
+            async with StreamedGeneration(call) as streamed:
                 async with asyncio.timeout(limit_s + UNREAD_S):
                     await reply.stream(streamed)
         else:  # sampling and recording end by themselves; one write is left, which never waits
-            async with WholeGeneration(reply.take, *call) as whole:
+            async with WholeGeneration(call, reply.take) as whole:
                 await whole.sample()
             await reply.whole()
         self._measure(job)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from rejoinder.engine.base import GenerateRequest, TokenChunk
-from rejoinder.gateway.generation import Generation
+from rejoinder.gateway.generation import Call, Generation
 
 Burst = list[tuple[int, TokenChunk]]
 """Chunks, each with its choice."""
@@ -24,10 +23,10 @@ MOST_READY = 1024
 class StreamedGeneration(Generation):
     """See ``Generation``."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
         self._ready: Burst = []
-        self._running = len(self._requests)
+        self._running = len(self._call.requests)
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
@@ -37,7 +36,7 @@ class StreamedGeneration(Generation):
         loop = asyncio.get_running_loop()
         self._pumps = [
             loop.create_task(self._pump(index, request))
-            for index, request in enumerate(self._requests)
+            for index, request in enumerate(self._call.requests)
         ]
         return await super().__aenter__()
 

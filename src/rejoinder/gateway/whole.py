@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from rejoinder.engine.base import TokenChunk
-from rejoinder.gateway.generation import Generation
+from rejoinder.gateway.generation import Call, Generation
 
 Take = Callable[[int, TokenChunk], bool]
 """Takes a chunk of a choice; False ends that answer, whatever else the engine would sample."""
@@ -20,9 +20,9 @@ Take = Callable[[int, TokenChunk], bool]
 class WholeGeneration(Generation):
     """See ``Generation``."""
 
-    def __init__(self, take: Take, *arguments: Any) -> None:
+    def __init__(self, call: Call, take: Take) -> None:
         """``take`` gets each chunk as it comes."""
-        super().__init__(*arguments)
+        super().__init__(call)
         self._take = take
         self._failure: Exception | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -41,8 +41,8 @@ class WholeGeneration(Generation):
             raise self._failure
         others = task.cancelling()
         try:
-            if len(self._requests) == 1:
-                await self._answer(0, self._requests[0])
+            if len(self._call.requests) == 1:
+                await self._answer(0, self._call.requests[0])
             else:
                 await self._side_by_side()
         except asyncio.CancelledError:
@@ -65,12 +65,13 @@ class WholeGeneration(Generation):
     async def _side_by_side(self) -> None:
         tasks = [
             asyncio.create_task(self._answer(choice, request))
-            for choice, request in enumerate(self._requests)
+            for choice, request in enumerate(self._call.requests)
         ]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:  # in their order: of failures that come together, always the same
+                if task.done():
+                    task.result()
         finally:
             for task in tasks:
                 task.cancel()

@@ -14,7 +14,7 @@ from rejoinder.engine.base import GenerateRequest, TokenChunk
 from rejoinder.errors import EngineError, EngineTimeout, EngineUnavailable
 from rejoinder.gateway import generation
 from rejoinder.gateway.errors import ShuttingDown
-from rejoinder.gateway.generation import ClientGone
+from rejoinder.gateway.generation import Call, ClientGone
 from rejoinder.gateway.whole import WholeGeneration
 from rejoinder.types import FinishReason, Sampling
 
@@ -49,6 +49,14 @@ async def stuck() -> AsyncGenerator[TokenChunk, None]:
     await asyncio.Event().wait()
 
 
+async def slow_to_close() -> AsyncGenerator[TokenChunk, None]:
+    yield FIRST
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0.02)
+
+
 async def _silent() -> Any:
     await asyncio.Event().wait()
 
@@ -67,8 +75,9 @@ async def _sample(
         return True
 
     running: set[generation.Generation] = how.get("running", set())
-    call = (engine, _requests(count), receive, limit_s, how.get("engine_wait_s", 0.0), running)
-    async with WholeGeneration(take, *call) as whole:
+    wait_s = how.get("engine_wait_s", 0.0)
+    call = Call(engine, _requests(count), receive, limit_s, wait_s, running)
+    async with WholeGeneration(call, take) as whole:
         await whole.sample()
     assert not running
     return taken
@@ -89,8 +98,8 @@ async def test_answers_side_by_side_each_give_their_own():
 @pytest.mark.parametrize("count", [1, 2])
 async def test_an_answer_may_be_ended_before_the_engine_ends_it(count):
     engine = Engine(stuck)
-    call = (engine, _requests(count), _silent, 30.0, 0.0, set[generation.Generation]())
-    async with WholeGeneration(lambda _choice, _chunk: False, *call) as whole:
+    call = Call(engine, _requests(count), _silent, 30.0, 0.0, set())  # type: ignore[arg-type]
+    async with WholeGeneration(call, lambda _choice, _chunk: False) as whole:
         await whole.sample()
     assert engine.ended == count
 
@@ -106,15 +115,30 @@ async def test_an_answer_breaks_off_when_its_client_has_gone(count):
     assert engine.ended == count
 
 
-@pytest.mark.parametrize("limit_s", [0.01, 0.1], ids=["before it is watched", "while it is"])
+@pytest.mark.parametrize("unwatched_s", [30.0, 0.01], ids=["before it is watched", "while it is"])
 @pytest.mark.parametrize("count", [1, 2])
-async def test_an_answer_breaks_off_when_its_time_is_over(count, limit_s):
-    engine = Engine(stuck)
+async def test_an_answer_breaks_off_when_its_time_is_over(count, unwatched_s, monkeypatch):
+    monkeypatch.setattr(generation, "UNWATCHED_S", unwatched_s)
+    engine, limit_s = Engine(stuck), 0.05
     began = time.monotonic()
     with pytest.raises(EngineTimeout, match=f"within {limit_s:g} s"):
-        await _sample(engine, count, limit_s=limit_s)
+        async with asyncio.timeout(10):
+            await _sample(engine, count, limit_s=limit_s)
     assert time.monotonic() - began >= limit_s
     assert engine.ended == count
+
+
+async def test_a_loop_that_was_held_up_gives_an_answer_no_more_time(monkeypatch):
+    """Guards against a time that begins when somebody comes to look at it."""
+    loop = asyncio.get_running_loop()
+    held_up, clock = 0.0, loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + held_up)
+    sampling = asyncio.create_task(_sample(Engine(stuck), limit_s=3000.0))
+    await asyncio.sleep(0)
+    held_up = 2999.9
+    with pytest.raises(EngineTimeout):
+        async with asyncio.timeout(10):
+            await sampling
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -142,6 +166,39 @@ async def test_what_breaks_an_answer_off_leaves_its_task_usable():
         return "recorded"
 
     assert await asyncio.create_task(request()) == "recorded"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_the_first_reason_to_break_off_is_the_one_that_is_told(count):
+    """A second one cancels nothing: what closes the engine's call goes on."""
+    engine, running = Engine(slow_to_close), set[generation.Generation]()
+    leave = asyncio.Event()
+
+    async def gone() -> Any:
+        await leave.wait()
+        return {"type": "http.disconnect"}
+
+    sampling = asyncio.create_task(_sample(engine, count, gone, running=running))
+    await asyncio.sleep(2 * generation.UNWATCHED_S)
+    (one,) = running
+    one.end()
+    leave.set()
+    with pytest.raises(ShuttingDown):
+        await sampling
+    assert engine.ended == count
+
+
+async def test_a_cancellation_of_long_ago_hides_no_reason():
+    async def request() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        await _sample(Engine(stuck), limit_s=0.01)
+
+    with pytest.raises(EngineTimeout):
+        await asyncio.create_task(request())
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -181,6 +238,21 @@ async def test_one_failure_ends_the_other_answers():
     with pytest.raises(EngineError, match="broken"):
         await _sample(engine, count=3)
     assert engine.ended == 3
+
+
+async def test_of_failures_that_come_together_that_of_the_first_answer_is_told():
+    """Guards against another error, and so another status, each time."""
+    for _ in range(8):
+        names = iter("abcdef")
+
+        async def answer(names: Any = names) -> AsyncGenerator[TokenChunk, None]:
+            name = next(names)
+            await asyncio.sleep(0)
+            raise EngineError(name)
+            yield FIRST
+
+        with pytest.raises(EngineError, match="a"):
+            await _sample(Engine(answer), count=6)
 
 
 async def test_an_answer_without_an_end_is_a_failure():
