@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,15 @@ async def test_answers_one_after_the_other_share_a_connection():
             await answer(client, request([1]))
         await asyncio.gather(*[answer(client, request([1])) for _ in range(2)])
     assert sorted(served) == [1, 4]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_tokens_that_come_together_are_one_chunk_where_nobody_looks_at_each(whole):
+    async with keeping() as (client, _):
+        asked = replace(request([1]), whole=whole)
+        chunks = [chunk async for chunk in client.generate(asked)]
+    assert [chunk.ids for chunk in chunks] == ([[5]] if whole else [[5], []])
+    assert chunks[-1].finish_reason is FinishReason.STOP
 
 
 async def test_a_connection_that_the_engine_has_closed_is_not_used_again():

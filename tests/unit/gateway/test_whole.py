@@ -153,6 +153,16 @@ async def test_an_answer_breaks_off_when_the_process_ends(count):
     assert engine.ended == count
 
 
+async def test_nothing_is_asked_for_where_the_process_ends_before():
+    engine = Engine(stuck)
+    call = Call(engine, _requests(1), _silent, 30.0, 0.0, set())  # type: ignore[arg-type]
+    async with WholeGeneration(call, lambda _choice, _chunk: True) as whole:
+        whole.end()
+        with pytest.raises(ShuttingDown):
+            await whole.sample()
+    assert not engine.calls
+
+
 async def test_what_breaks_an_answer_off_leaves_its_task_usable():
     """A cancellation that is not taken back would end the next wait of that task."""
 
@@ -271,8 +281,9 @@ async def test_an_engine_that_is_away_is_asked_anew_before_its_first_token(monke
             raise EngineUnavailable("away")
         yield LAST
 
-    engine = Engine(back)
+    engine, began = Engine(back), time.monotonic()
     assert await _sample(engine, engine_wait_s=5.0) == [(0, [2])]
+    assert time.monotonic() - began >= 2 * generation.RETRY_S
     engine.calls = 0
     with pytest.raises(EngineUnavailable):
         await _sample(engine, engine_wait_s=0.0)
@@ -287,6 +298,26 @@ async def test_an_answer_that_has_begun_is_not_asked_for_again():
     with pytest.raises(EngineUnavailable):
         await _sample(engine, engine_wait_s=5.0)
     assert engine.calls == 1
+
+
+async def test_nobody_watches_an_answer_that_has_ended(monkeypatch):
+    monkeypatch.setattr(generation, "UNWATCHED_S", 0.01)
+    watched, left = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Any:
+        watched.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    async def seen() -> AsyncGenerator[TokenChunk, None]:
+        await watched.wait()
+        yield LAST
+
+    await _sample(Engine(seen), receive=receive)
+    async with asyncio.timeout(5):
+        await left.wait()
 
 
 async def test_nobody_watches_an_answer_that_comes_at_once():
