@@ -77,6 +77,9 @@ def rollback(
         versions = _versions(journal, config, policy)
         target = _find(versions, version)
         live = next((one.version for one in versions if one.state == "live"), None)
+        if version == live and not replay:
+            show_note(f"version {version} is live already; nothing has changed")
+            return
         if not yes:
             question = f"Serve version {version} of {target.policy} instead of version {live}?"
             typer.confirm(question, abort=True)

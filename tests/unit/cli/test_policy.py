@@ -59,3 +59,12 @@ def test_the_list_says_whose_weights_a_version_has(tmp_path: Path) -> None:
     assert re.search(r"\d s +as 1 ", files["2"])
     assert re.search(r"\d s +resumable ", files["1"])
     assert re.search(r"\d s +weights ", files["0"])
+
+
+def test_a_rollback_to_what_is_live_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    """It opened a lineage each time, and asked whether version 0 should take version 0's place."""
+    result = CliRunner().invoke(app, ["policy", "rollback", "0"])
+    assert result.exit_code == 0, result.stderr
+    assert "version 0 is live already; nothing has changed" in result.output
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        assert journal.database.reader().exec_driver_sql("SELECT * FROM lineages").all() == []
