@@ -58,6 +58,7 @@ class Generation(ABC):
         """When the time is over, by the loop's clock."""
         self._begun = set[int]()
         """Choices that have a token."""
+        self._failure: Exception | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -118,6 +119,12 @@ class Generation(ABC):
             pass
         self._fail(ClientGone())
 
-    @abstractmethod
     def _fail(self, error: Exception) -> None:
         """Break off; whoever waits for the answers gets the first such error."""
+        if self._failure is None:
+            self._failure = error
+            self._break_off()
+
+    @abstractmethod
+    def _break_off(self) -> None:
+        """Let whoever waits for the answers see ``_failure``."""

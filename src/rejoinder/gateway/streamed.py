@@ -27,7 +27,6 @@ class StreamedGeneration(Generation):
         super().__init__(call)
         self._ready: Burst = []
         self._running = len(self._call.requests)
-        self._failure: Exception | None = None
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
         self._pumps: list[asyncio.Task[None]] = []
@@ -94,8 +93,6 @@ class StreamedGeneration(Generation):
                 await self._taken.wait()
         return finished
 
-    def _fail(self, error: Exception) -> None:
+    def _break_off(self) -> None:
         """See ``Generation``; what is ready comes before the error."""
-        if self._failure is None:
-            self._failure = error
         self._wake.set()

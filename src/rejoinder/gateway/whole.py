@@ -24,7 +24,6 @@ class WholeGeneration(Generation):
         """``take`` gets each chunk as it comes."""
         super().__init__(call)
         self._take = take
-        self._failure: Exception | None = None
         self._task: asyncio.Task[Any] | None = None
         """Who is waiting in ``sample``."""
 
@@ -77,9 +76,7 @@ class WholeGeneration(Generation):
                 task.cancel()
             await asyncio.wait(tasks)
 
-    def _fail(self, error: Exception) -> None:
+    def _break_off(self) -> None:
         """See ``Generation``."""
-        if self._failure is None:
-            self._failure = error
-            if self._task is not None:
-                self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()

@@ -23,7 +23,6 @@ from rejoinder.journal.schema import (
 from rejoinder.types import BASE_VERSION, VersionState, new_id
 
 _AT_ONCE = 500
-_CONSUMED = sa.select(consumption.c.lineage_id, consumption.c.sample_id, consumption.c.version)
 
 
 def open_lineage_row(connection: Connection, policy: str) -> Any:
@@ -150,28 +149,28 @@ def _consumed(
 ) -> set[str]:
     found: set[str] = set()
     for some in _some(sample_ids):
-        rows = connection.execute(_CONSUMED.where(consumption.c.sample_id.in_(some)))
-        found |= {row.sample_id for row in rows if _counts(bounds, row)}
+        mine = sa.select(consumption.c.sample_id).where(consumption.c.sample_id.in_(some))
+        found.update(connection.scalars(mine.where(_counts(bounds))))
     return found
-
-
-def _counts(bounds: Mapping[str, int | None], row: Any) -> bool:
-    bound = bounds.get(row.lineage_id, BASE_VERSION)
-    return bound is None or bool(row.version <= bound)
 
 
 def is_consumed(connection: Connection, lineage_id: str) -> sa.ColumnElement[bool]:
     """Of a sample, in a query: it is consumed in the lineage or inherited as consumed."""
-    bounds = counting(connection, lineage_id)
-    counts = [
-        sa.and_(
-            consumption.c.lineage_id == known,
-            sa.true() if newest is None else consumption.c.version <= newest,
-        )
-        for known, newest in bounds.items()
-    ]
     mine = consumption.c.sample_id == samples.c.sample_id
-    return sa.exists().where(mine, sa.or_(*counts))
+    return sa.exists().where(mine, _counts(counting(connection, lineage_id)))
+
+
+def _counts(bounds: Mapping[str, int | None]) -> sa.ColumnElement[bool]:
+    """Of a row of consumption, in a query: it lies within what ``counting`` returned."""
+    return sa.or_(
+        *(
+            sa.and_(
+                consumption.c.lineage_id == lineage_id,
+                sa.true() if newest is None else consumption.c.version <= newest,
+            )
+            for lineage_id, newest in bounds.items()
+        )
+    )
 
 
 def consumed_now(connection: Connection, policy: str, sample_id: str) -> bool:
