@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from rejoinder import __version__
 from rejoinder.cli import chat, config, demo, doctor, explain, policy, records, roles, status, up
 from rejoinder.cli import eval as evaluation
+from rejoinder.cli.misplaced import corrected, is_misplaced
 from rejoinder.cli.settings import Settings
 from rejoinder.cli.terminal import show_error
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderError
@@ -22,10 +23,17 @@ from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderEr
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 """As shells tell of a program that SIGINT has ended."""
+_ARGUMENTS = f"{__name__}.arguments"
+"""Where a call keeps its arguments, to be shown with an error of their order."""
 
 
 class _Commands(TyperGroup):
     """Turns errors into a line and an exit code, for every command in one place."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options of every command; see ``TyperGroup``."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; see ``TyperGroup``."""
@@ -42,6 +50,10 @@ class _Commands(TyperGroup):
             sys.stderr.close()
             raise typer.Exit(EXIT_FAULT) from None
         except Exception as error:
+            if is_misplaced(option := getattr(error, "option_name", "")):
+                line = corrected(ctx.meta[_ARGUMENTS])
+                show_error(f"{option} goes before the command: `{line}`")
+                raise typer.Exit(EXIT_REFUSED) from None
             if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code"):
                 raise
             _report_fault(ctx.obj, error)

@@ -56,6 +56,34 @@ def test_a_fault_of_the_configuration_is_one_line_with_an_exit_code_of_its_own()
     assert err == "error: cannot read nowhere.toml: No such file or directory\n"
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["status", "--home", "/x y"], "rejoinder --home '/x y' status"),
+        (["policy", "--home=/x", "list"], "rejoinder --home=/x policy list"),
+        (
+            ["--home", "h", "policy", "export", "to", "--version", "3", "--config", "a.toml"],
+            "rejoinder --home h --config a.toml policy export to --version 3",
+        ),
+        (["chat", "--config"], "rejoinder --config FILE chat"),
+    ],
+)
+def test_an_option_of_every_command_behind_its_name_is_told_where_it_goes(
+    given: list[str], meant: str
+) -> None:
+    """It was "No such option", although the help of the whole has it."""
+    code, out, err = run(*given)
+    assert (code, out) == (EXIT_REFUSED, "")
+    assert err.endswith(f" goes before the command: `{meant}`\n")
+
+
+def test_an_option_that_no_command_has_is_no_misplaced_one() -> None:
+    code, _, err = run("status", "--hme", "x")
+    assert code == EXIT_REFUSED
+    assert "before the command" not in err
+    assert "No such option" in err
+
+
 def test_an_unknown_key_names_the_key() -> None:
     Path("rejoinder.toml").write_text("[gateway]\nprot = 1\n")
     code, _, err = run("config", "show")
