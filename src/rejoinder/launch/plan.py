@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.errors import ConfigError
 from rejoinder.launch.base import RoleSpec
-from rejoinder.launch.ports import bind_port, bound_port
+from rejoinder.launch.ports import PortTaken, all_taken, bind_port, bound_port
 
 
 def bind_gateway(config: Config) -> tuple[Config, RoleSpec]:
@@ -43,13 +45,21 @@ def bind_all(config: Config) -> tuple[Config, list[RoleSpec]]:
     """Bind every port and return the four roles in the order of their start.
 
     Raises:
-        RejoinderError: a port is taken; those bound before it are free again.
+        RejoinderError: ports are taken, all of which it names, or one cannot be bound; those that
+            were bound are free again.
     """
-    config, engine = bind_engine(config)
-    try:
-        config, gateway = bind_gateway(config)
-    except Exception:
-        if engine.listener is not None:
-            engine.listener.close()
-        raise
-    return config, [engine, gateway, RoleSpec("judge"), RoleSpec("trainer")]
+    bound, taken = list[RoleSpec](), list[PortTaken]()
+    with ExitStack() as undo:
+        for bind in (bind_engine, bind_gateway):
+            try:
+                config, role = bind(config)
+            except PortTaken as error:  # the other one may be taken, too: both are told at once
+                taken.append(error)
+                continue
+            assert role.listener is not None
+            undo.callback(role.listener.close)
+            bound.append(role)
+        if taken:
+            raise all_taken(taken)
+        undo.pop_all()
+    return config, [*bound, RoleSpec("judge"), RoleSpec("trainer")]

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Mapping, Sequence
 
 from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.launch.holders import Holder, holder_of
 
 BACKLOG = 2048
 """Connections that wait while a role is being restarted."""
 
 
 class PortTaken(RejoinderError):
-    """Another program listens there; the message names the port and the remedy."""
+    """Another program listens there; the message names ports, who has them, and the remedy.
+
+    Args:
+        host: as for ``bind_port``.
+        ports: which are taken there, by configuration key.
+    """
+
+    def __init__(self, host: str, ports: Mapping[str, int]) -> None:
+        self.host = host
+        self.ports = ports
+        super().__init__(_told(host, ports))
+
+
+def all_taken(faults: Sequence[PortTaken]) -> PortTaken | RejoinderError:
+    """Return one error for several: one remedy where they are of one host."""
+    if len({fault.host for fault in faults}) == 1:
+        merged = {key: port for fault in faults for key, port in fault.ports.items()}
+        return PortTaken(faults[0].host, merged)
+    return RejoinderError("; ".join(map(str, faults)))
 
 
 def bind_port(host: str, port: int, key: str) -> socket.socket:
@@ -61,12 +81,37 @@ def adopt_port(descriptor: int) -> socket.socket:
 def _explain(error: OSError, host: str, port: int, key: str) -> RejoinderError:
     section = key.rsplit(".", 1)[0]
     if error.errno == errno.EADDRINUSE:
-        return PortTaken(
-            f"port {port} on {host} is taken by another program: stop it, or set {key} to a free "
-            "port (0 picks one)"
-        )
+        return PortTaken(host, {key: port})
     if error.errno == errno.EACCES:
         return ConfigError(
             f"{key} = {port} needs the rights of an administrator: choose 1024 or higher"
         )
     return ConfigError(f"{section}.host {host!r}, port {port} cannot be bound: {error.strerror}")
+
+
+def _told(host: str, ports: Mapping[str, int]) -> str:
+    """Say which ports are taken, by whom, and what to do."""
+    by_holder: dict[Holder | None, list[int]] = {}
+    for port in dict.fromkeys(ports.values()):
+        by_holder.setdefault(holder_of(port), []).append(port)
+    taken = ", and ".join(
+        f"{_counted(numbers)} on {host} {'is' if len(numbers) == 1 else 'are'} taken by {_name(by)}"
+        for by, numbers in by_holder.items()
+    )
+    free = "a free port" if len(ports) == 1 else "free ports"
+    stop = "stop it" if len(by_holder) == 1 else "stop them"
+    return f"{taken}: {stop}, or set {' and '.join(ports)} to {free} (0 picks one)"
+
+
+def _counted(ports: Sequence[int]) -> str:
+    noun = "port" if len(ports) == 1 else "ports"
+    return f"{noun} {' and '.join(map(str, ports))}"
+
+
+def _name(holder: Holder | None) -> str:
+    if holder is None:
+        return "another program"
+    if holder.home is None:
+        return f"another program (process {holder.process})"
+    what = "`rejoinder up`" if holder.is_up else "a Rejoinder"
+    return f"{what} with {holder.home} (process {holder.process})"

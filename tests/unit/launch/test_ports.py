@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from rejoinder.errors import ConfigError
-from rejoinder.launch.ports import PortTaken, adopt_port, bind_port, bound_port
+from rejoinder.launch import ports
+from rejoinder.launch.holders import Holder
+from rejoinder.launch.ports import PortTaken, adopt_port, all_taken, bind_port, bound_port
 
 
 def test_port_zero_gives_a_free_port() -> None:
@@ -20,6 +23,32 @@ def test_a_taken_port_names_port_key_and_remedy() -> None:
         port = bound_port(listener)
         with pytest.raises(PortTaken, match=rf"port {port} .* set gateway.port to a free port"):
             bind_port("127.0.0.1", port, "gateway.port")
+
+
+def test_taken_ports_are_told_in_one_line_with_who_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second ``up`` named one port at a time, and a program that nobody could find."""
+    up = Holder(12, Path("/home/me/.rejoinder"), is_up=True)
+    holders = {1: up, 2: up, 3: Holder(13, Path("/h")), 4: Holder(14, None)}
+    monkeypatch.setattr(ports, "holder_of", holders.get)
+
+    def told(gateway: int, engine: int) -> str:
+        faults = [PortTaken("::1", {"a": gateway}), PortTaken("::1", {"b": engine})]
+        return str(all_taken(faults))
+
+    assert told(1, 2) == (
+        "ports 1 and 2 on ::1 are taken by `rejoinder up` with /home/me/.rejoinder (process 12): "
+        "stop it, or set a and b to free ports (0 picks one)"
+    )
+    assert told(3, 4).startswith(
+        "port 3 on ::1 is taken by a Rejoinder with /h (process 13), and port 4 on ::1 is taken by "
+        "another program (process 14): stop them, or set a and b"
+    )
+    assert "taken by another program: stop it" in str(PortTaken("::1", {"a": 5}))
+    apart = str(all_taken([PortTaken("::1", {"a": 5}), PortTaken("::2", {"b": 5})]))
+    assert "port 5 on ::1" in apart
+    assert "port 5 on ::2" in apart
 
 
 def test_a_port_is_free_again_at_once_after_closing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,17 @@ def test_a_taken_port_leaves_the_home_and_the_other_port_free(config: Config) ->
             LocalSystem(taken).__enter__()
     with LocalSystem(config):
         pass
+
+
+def test_all_taken_ports_are_named_at_once(config: Config) -> None:
+    with LocalSystem(config) as first:
+        ports = {"gateway": first.config.gateway, "engine": first.config.engine}
+        again = config.model_copy(update={"home": f"{config.home}-2", **ports})
+        with pytest.raises(RejoinderError, match=r"set engine\.port and gateway\.port") as told:
+            LocalSystem(again).__enter__()
+        assert str(first.config.gateway.port) in str(told.value)
+        if sys.platform == "linux":
+            assert f"`rejoinder up` with {config.home}" in str(told.value)
 
 
 def test_a_gateway_that_is_not_there_is_what_is_missing() -> None:
