@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 
 from rejoinder.cli.api_client import Answer, ApiAway, ApiClient, ApiRefused
-from rejoinder.cli.terminal import err, out, show_error, show_note
+from rejoinder.cli.terminal import err, out, plain, show_error, show_note
 from rejoinder.types import Json, new_id
 
 HELP = "/good [why]   /bad [why]   /new   /quit"
@@ -113,7 +113,7 @@ class Conversation:
                 if not pieces:
                     self._point_out_version(answer)
                 pieces.append(piece)
-                out().print(escape(piece), end="", soft_wrap=True)
+                out().print(escape(plain(piece)), end="", soft_wrap=True)
         except KeyboardInterrupt:
             out().print()
             show_note("cut off; this answer will not train")

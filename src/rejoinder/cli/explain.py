@@ -10,7 +10,7 @@ import typer
 
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
-from rejoinder.cli.terminal import out
+from rejoinder.cli.terminal import counted, out, plain, shortened
 from rejoinder.errors import RejoinderError
 from rejoinder.types import Fate
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from rejoinder.types import Json
 
 app = typer.Typer(no_args_is_help=True, help="Say why something is as it is.")
+
+
+_TEXT = 200
+"""Characters of a question or an answer that are shown."""
 
 
 @app.callback()
@@ -36,9 +40,17 @@ def turn(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead.")] = False,
 ) -> None:
-    """Say why a turn was linked to an earlier one or not, and what became of it."""
-    with open_journal(settings_of(ctx).config) as journal:
+    """Say why a turn was linked to an earlier one or not, and what became of it.
+
+    Question and answer are shown by their beginnings, and whole with --json.
+    """
+    config = settings_of(ctx).config
+    with open_journal(config) as journal:
         found = journal.explain_turn(any_id)
+        for entry in found:
+            if entry["sample"] is not None and entry["sample"]["waits"]:
+                batch = journal.status(entry["policy"], config.trainer.max_staleness)["samples"]
+                entry["sample"]["batch"] = {name: batch[name] for name in ("ready", "needed")}
     if not found:
         raise RejoinderError(
             f"no turn or completion {any_id!r} is in the journal: it was deleted by retention, or "
@@ -55,7 +67,7 @@ def turn(
             typer.echo()
         table = Table(show_header=False, box=None, pad_edge=False)
         for name, value in _rows(entry):
-            table.add_row(name, Text(value))
+            table.add_row(name, Text(plain(value)))
         out().print(table)
 
 
@@ -63,6 +75,7 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
     link = entry["link"] or {}
     yield "turn", entry["turn"]
     yield "completion", f"{entry['completion']}, answer {entry['choice']}"
+    yield from _texts(entry)
     yield "type", _with(entry["turn_type"], link.get("type_by"))
     yield "session", entry["session"]
     if "session" in link:
@@ -90,6 +103,16 @@ def _rows(entry: Json) -> Iterator[tuple[str, str]]:
     yield from _afterwards(entry)
 
 
+def _texts(entry: Json) -> Iterator[tuple[str, str]]:
+    if (asked := entry["question"]) is not None:
+        by = "" if asked["role"] == "user" else f"{asked['role']}: "
+        yield "question", by + shortened(asked["text"], _TEXT)
+    if (said := entry["answer"]) is not None:
+        calls = [f"calls {shortened(name, _TEXT)}" for name in said["calls"]]
+        text = [shortened(said["text"], _TEXT)] if said["text"] or not calls else []
+        yield "answer", "; ".join([*text, *calls])
+
+
 def _ending(entry: Json) -> Iterator[tuple[str, str]]:
     yield "state", _with(entry["state"], entry["fate"])
     if entry["fate"] == Fate.SAMPLING_NOT_TRAINABLE:
@@ -114,14 +137,25 @@ def _afterwards(entry: Json) -> Iterator[tuple[str, str]]:
     for hint in entry["hints"]:
         yield "hint", _with(hint["text"], _maker(hint["hinted_by"]))
     if (sample := entry["sample"]) is not None:
-        uses = [_use(one) for one in sample["consumed_by"]] or ["not trained"]
-        yield "sample", _with("; ".join(uses), sample["fate"])
+        uses = [_use(one) for one in sample["consumed_by"]]
+        if sample["waits"]:
+            uses.append(_wait(**sample["batch"]))
+        yield "sample", _with("; ".join(uses or ["not trained"]), sample["fate"])
 
 
 def _use(used: Json) -> str:
     if used["untrained"] is None:
         return f"trained version {used['version']}"
     return f"used up by version {used['version']}, changed no weights: {used['untrained']}"
+
+
+def _wait(ready: int, needed: int | None) -> str:
+    there = f"{counted(ready, 'sample')} {'is' if ready == 1 else 'are'} there"
+    if needed is None:
+        return f"waits: {there}, and no trainer runs"
+    if ready < needed:
+        return f"waits for a full step: {ready} of {needed} samples are there"
+    return f"waits for a step, which takes {needed}: {there}"
 
 
 def _maker(hinted_by: Json) -> str | None:

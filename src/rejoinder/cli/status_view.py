@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.cli.advice import next_steps
-from rejoinder.cli.terminal import age, counted, size
+from rejoinder.cli.terminal import age, counted, shortened, size
 from rejoinder.journal.learning import is_alive
 from rejoinder.types import Json
 
@@ -29,6 +29,8 @@ _BAR = 12
 _METRICS = ("loss", "grad_norm", "entropy", "logprob_difference_mean", "off_policy_kl")
 """Of the last step, where the trainer reports them; the first ones found are shown."""
 _SHOWN_METRICS = 4
+_ERROR = 100
+"""Characters of an error that are shown."""
 REPORTING_S = 15.0
 """Every living role reports more often than this."""
 
@@ -178,8 +180,8 @@ def _roles(document: Json) -> Panel:
 def _trouble(role: Json) -> Text:
     """Return a role's last error, or what it warns of; never markup, for it may quote anything."""
     if role["last_error"]:
-        return Text(f"{_short(role['last_error'])} ({age(role['last_error_s'])} ago)")
-    return Text("; ".join(map(_short, role.get("alarms", ()))), style="yellow")
+        return Text(f"{shortened(role['last_error'], _ERROR)} ({age(role['last_error_s'])} ago)")
+    return Text("; ".join(shortened(one, _ERROR) for one in role.get("alarms", ())), style="yellow")
 
 
 def _newest(roles: Iterable[Json]) -> list[Json]:
@@ -232,8 +234,3 @@ def _figures(counts: Mapping[str, int], style: str = "") -> Table:
 def _counts(counts: Mapping[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in ordered)
-
-
-def _short(text: str, limit: int = 100) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"

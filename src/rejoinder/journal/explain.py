@@ -2,14 +2,16 @@
 
 An entry: ``turn``, ``completion``, ``choice``, ``session``, ``external_session`` (what its client
 called it), ``policy``, ``turn_type``, ``created_at``, ``state``, ``fate``, ``parent``,
-``superseded_by``, ``served_only_for`` (what of its sampling keeps it from training by default, a
-setting or that it was held to a form; or None), ``trace`` (hexadecimal), ``reason`` (one sentence),
-``link`` (None for turns of before it was kept), ``replies`` [{child, kind, messages, outcome,
-no_hint, created_at}] (``no_hint``: why it gave no hint, where a hint judge read it), ``branches``
-(further requests that continue its answer, without a next state of their own), ``verdicts`` [{kind,
-source, score, why}], ``hints`` [{text, hinted_by {fingerprint, kind, model, prompt}}], ``sample``
-{reward, source, fate, consumed_by [{version, untrained}]} or None; ``untrained`` is why a step that
-used it up changed no weights by it, None where it did.
+``superseded_by``, ``question`` {role, text} (the last message of its request, or None), ``answer``
+{text, calls [name]} (None where there is none), ``served_only_for`` (what of its sampling keeps it
+from training by default, a setting or that it was held to a form; or None), ``trace``
+(hexadecimal), ``reason`` (one sentence), ``link`` (None for turns of before it was kept),
+``replies`` [{child, kind, messages, outcome, no_hint, created_at}] (``no_hint``: why it gave no
+hint, where a hint judge read it), ``branches`` (further requests that continue its answer, without
+a next state of their own), ``verdicts`` [{kind, source, score, why}], ``hints`` [{text, hinted_by
+{fingerprint, kind, model, prompt}}], ``sample`` {reward, source, fate, waits, consumed_by
+[{version, untrained}]} or None; ``waits``: whether it is to train yet; ``untrained`` is why a step
+that used it up changed no weights by it, None where it did.
 
 ``link`` has ``repeat``, ``parent`` and ``session`` {rule, why, turns}, ``next_state``
 {messages, left_out} of a turn with a parent, ``prompt`` {rule, why, turns, ids} of one whose
@@ -26,7 +28,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from rejoinder.journal.columns import decode_json, decode_sampling, valid_text
-from rejoinder.journal.payloads import read_messages
+from rejoinder.journal.lineages import consumed_now
+from rejoinder.journal.payloads import read_conversation, read_messages
 from rejoinder.journal.samples import maker_of, use_of
 from rejoinder.journal.schema import (
     answers,
@@ -53,6 +56,7 @@ def explain_turn(connection: Connection, any_id: str) -> list[Json]:
             prompts.c.link,
             prompts.c.sampling,
             answers.c.error,
+            answers.c.message,
         )
         .join(sessions, sessions.c.session_id == turns.c.session_id)
         .join(prompts, prompts.c.turn_id == turns.c.turn_id)
@@ -76,6 +80,8 @@ def _entry(connection: Connection, row: Any) -> Json:
         "created_at": row.created_at,
         "state": row.state,
         "fate": row.fate,
+        "question": _question(connection, row.turn_id),
+        "answer": None if row.message is None else _answer(connection, row.message),
         "served_only_for": decode_sampling(row.sampling).not_trainable_because(),
         "error": row.error,
         "parent": row.parent_id,
@@ -89,6 +95,16 @@ def _entry(connection: Connection, row: Any) -> Json:
         "hints": _hints(connection, row.turn_id),
         "sample": _sample(connection, row.turn_id),
     }
+
+
+def _question(connection: Connection, turn_id: str) -> Json | None:
+    asked = read_conversation(connection, turn_id)
+    return {"role": asked[-1].role, "text": asked[-1].content} if asked else None
+
+
+def _answer(connection: Connection, stored: bytes) -> Json:
+    (answer,) = read_messages(connection, stored)
+    return {"text": answer.content, "calls": [call.name for call in answer.tool_calls]}
 
 
 def _replies(connection: Connection, turn_id: str) -> list[Json]:
@@ -147,5 +163,6 @@ def _sample(connection: Connection, turn_id: str) -> Json | None:
         "reward": row.reward,
         "source": row.source,
         "fate": row.fate,
+        "waits": row.queued == 1 and not consumed_now(connection, row.policy, row.sample_id),
         "consumed_by": [use_of(one) for one in connection.execute(used)],
     }

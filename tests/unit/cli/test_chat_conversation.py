@@ -20,6 +20,7 @@ class Gateway(ApiClient):
         self.asked: list[tuple[str, list[Json]]] = []
         self.scores: list[tuple[str, int, str | None]] = []
         self.version = 1
+        self.pieces = ("fine ", "[b]")
         self.failure: Exception | None = None
 
     def stream(self, body: Json, session: str, answer: Answer) -> Iterator[str]:
@@ -29,7 +30,7 @@ class Gateway(ApiClient):
         answer.completion_id = f"c{len(self.asked)}"
         answer.fingerprint = f"default@{self.version}"
         answer.finish_reason = "stop"
-        yield from ("fine ", "[b]")
+        yield from self.pieces
 
     def feedback(self, completion_id: str, score: int, text: str | None) -> str:
         self.scores.append((completion_id, score, text))
@@ -54,6 +55,15 @@ def talk(gateway: Gateway, *lines: str, system: str | None = None) -> None:
         raise EOFError
 
     Conversation(gateway, Style("default", 0.7, 64), system, 1, read).run()
+
+
+def test_an_answer_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A model can be made to write escape sequences, and chat passed them on."""
+    gateway = Gateway()
+    gateway.pieces = ("fine\n\x1b", "]0;renamed\x07")
+    talk(gateway, "Hi")
+    shown = capsys.readouterr().out
+    assert "fine\n\ufffd]0;renamed\ufffd" in shown
 
 
 def test_a_session_grows_by_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:

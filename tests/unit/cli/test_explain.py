@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 
-from journal_story import Story
+from journal_story import Story, opening
 
 from rejoinder.cli import terminal
 from rejoinder.cli.main import app
 from rejoinder.errors import EXIT_REFUSED
+from rejoinder.journal.base import RoleReport
 from rejoinder.journal.sql import SqlJournal
-from rejoinder.types import Fate, Sampling
+from rejoinder.types import Fate, Message, Sampling, ToolCall
 
 LINK = {
     "repeat": {"rule": "not_repeated", "why": "repeats no earlier request"},
@@ -126,6 +127,74 @@ def test_json_has_one_entry_per_answer(story: Story) -> None:
     first, second = json.loads(said)
     assert (first["turn"], first["link"]) == (turn.turn_id, LINK)
     assert second["choice"] == 1
+
+
+def test_question_and_answer_are_shown_by_their_beginnings(story: Story) -> None:
+    question = Message("user", "Why [is]\nit so? " + "word " * 100)
+    turn = story.answer(messages=[question])
+    shown = lines(run(turn.turn_id)[1])
+    told = " ".join(shown)
+    assert "question Why [is] it so? word word" in told
+    assert told.count("word") < 50
+    assert "… answer Paris." in told
+    (entry,) = json.loads(run(turn.turn_id, "--json")[1])
+    assert entry["question"] == {"role": "user", "text": question.content}
+
+
+def test_a_result_of_a_tool_and_a_call_are_shown_as_such(story: Story) -> None:
+    call = Message("assistant", "", tool_calls=(ToolCall("c1", "weather", "{}"),))
+    asked = [Message("user", "Hi"), Message("tool", "12 degrees", tool_call_id="c0")]
+    turn = story.answer(messages=asked, finish={"message": call})
+    shown = lines(run(turn.turn_id)[1])
+    assert "question tool: 12 degrees" in shown
+    assert "answer calls weather" in shown
+
+
+def test_an_answer_that_is_not_there_is_not_shown(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    story.journal.flush()
+    code, said = run(turn.turn_id)
+    assert code == 0, said
+    assert not any(line.startswith("answer") for line in lines(said))
+
+
+def test_what_strangers_wrote_commands_no_terminal(story: Story) -> None:
+    evil = "\x1b]0;renamed\x07\x9b2J\u202e"
+    call = Message("assistant", evil, tool_calls=(ToolCall("c1", evil, "{}"),))
+    turn = story.answer(
+        messages=[Message("user", evil)], finish={"message": call}, external_session=evil
+    )
+    story.reply(turn, "Too long")
+    story.judge(-1, hints=[f"Be {evil} brief."])
+    code, said = run(turn.turn_id)
+    assert code == 0
+    assert "renamed" in said
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
+
+
+@pytest.mark.parametrize(
+    ("reported", "told"),
+    [
+        (None, "waits: 1 sample is there, and no trainer runs"),
+        (16, "waits for a full step: 1 of 16 samples are there"),
+        (1, "waits for a step, which takes 1: 1 sample is there"),
+    ],
+)
+def test_a_sample_that_waits_says_for_what(story: Story, reported: int | None, told: str) -> None:
+    """It was called "not trained", as one is that never will be."""
+    turn = story.sample()
+    if reported is not None:
+        report = RoleReport("trainer", "trainer-1", 1, "ready", {"batch_size": reported})
+        story.journal.report(report)
+        story.journal.flush()
+    assert f"sample {told}" in lines(run(turn.turn_id)[1])
+
+
+def test_a_sample_that_will_not_train_waits_for_nothing(story: Story) -> None:
+    turn = story.sample()
+    story.take(tokens=1)
+    assert "sample not trained (limit)" in lines(run(turn.turn_id)[1])
 
 
 def test_an_unknown_id_is_refused_with_what_it_may_mean(story: Story) -> None:

@@ -47,6 +47,24 @@ def test_a_turn_is_explained_by_its_id_and_by_its_completions(story: Story) -> N
     assert entry["external_session"] == "mine"
     assert entry["trace"] == "ab" * 16
     assert (entry["state"], entry["fate"], entry["sample"]) == ("waiting", None, None)
+    assert entry["question"] == {"role": "user", "text": "What is the capital of France?"}
+    assert entry["answer"] == {"text": "Paris.", "calls": []}
+
+
+def test_a_sample_waits_until_it_is_used_up_or_dropped(story: Story) -> None:
+    def waits(turn: OpenTurn) -> bool:
+        (entry,) = story.journal.explain_turn(turn.turn_id)
+        return bool(entry["sample"]["waits"])
+
+    trained = story.sample()
+    assert waits(trained)
+    story.train()
+    dropped = story.sample()
+    assert waits(dropped)
+    story.take(tokens=1)
+    assert (waits(trained), waits(dropped)) == (False, False)
+    story.journal.rollback(POLICY, 0, replay=True)
+    assert waits(trained)
 
 
 @pytest.mark.parametrize("any_id", ["", "%", "' OR 1=1 --", "\x00", "\udcff"])
