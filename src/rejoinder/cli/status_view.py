@@ -100,21 +100,26 @@ def _progress_text(document: Json) -> str:
 
 
 def _turns(document: Json) -> Panel:
+    """Show where turns stand, and under each state why turns stand there for good."""
     turns = document["turns"]
-    states = dict(turns["states"])
-    if document["judge"]["asked"] is False and "no_verdict" in states:
-        states["read_for_hints"] = states.pop("no_verdict")
-    table = _figures(states)
-    fates = _figures(turns["fates"], style="dim")
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right")
+    for state, count in _largest_first(turns["states"]):
+        hints_only = state == "no_verdict" and document["judge"]["asked"] is False
+        table.add_row(str(count), "read for hints" if hints_only else _words(state))
+        for fate, part in _largest_first(turns["state_fates"].get(state, {})):
+            table.add_row("", Text(f"{part} {_words(fate)}", style="dim"))
     kinds = Text(f"{turns['main']} main, {turns['side']} side")
-    return Panel(Group(kinds, table, fates), title=counted(turns["total"], "turn"))
+    return Panel(Group(kinds, table), title=counted(turns["total"], "turn"))
 
 
 def _verdicts(document: Json) -> Panel:
     verdicts, queue = document["verdicts"], document["judge"]
     if queue["asked"] is False:
         return _hints(document)
-    scores = verdicts["scores"]
+    given = dict(verdicts["by_next_state"])
+    by_people = given.pop("feedback", {})
+    scores = {name: sum(one[name] for one in given.values()) for name in _SCORE_STYLES}
     most = max(scores.values()) or 1
     table = Table.grid(padding=(0, 1))
     for name, style in _SCORE_STYLES.items():
@@ -123,11 +128,18 @@ def _verdicts(document: Json) -> Panel:
     lines: list[RenderableType] = [table]
     coverage = "-" if queue["coverage"] is None else f"{queue['coverage']:.0%}"
     lines.append(Text(f"coverage {coverage}, {_queued(queue)}"))
+    if any(by_people.values()):
+        lines.append(Text(f"people's scores: {_people(by_people)}"))
     if verdicts["hints"]:
         lines.append(Text(f"{counted(verdicts['hints'], 'answer')} with a hint"))
     if verdicts["no_verdict"]:
         lines.append(Text(f"no verdict: {_counts(verdicts['no_verdict'])}", style="yellow"))
-    return Panel(Group(*lines), title="verdicts")
+    return Panel(Group(*lines), title="verdicts of the judge")
+
+
+def _people(scores: Mapping[str, int]) -> str:
+    """Return how often people gave each score; theirs are no verdicts of the judge."""
+    return ", ".join(f"{scores[name]} of {name}" for name in _SCORE_STYLES if scores[name])
 
 
 def _hints(document: Json) -> Panel:
@@ -223,14 +235,13 @@ def _footer(document: Json) -> list[RenderableType]:
     return lines
 
 
-def _figures(counts: Mapping[str, int], style: str = "") -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(justify="right")
-    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
-        table.add_row(Text(str(count), style=style), Text(name.replace("_", " "), style=style))
-    return table
-
-
 def _counts(counts: Mapping[str, int]) -> str:
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in ordered)
+    return ", ".join(f"{count} {_words(name)}" for name, count in _largest_first(counts))
+
+
+def _largest_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

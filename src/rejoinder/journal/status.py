@@ -4,15 +4,16 @@ Keys:
     policy        name
     learning      ``word`` and ``reason``; see ``learning.py``
     live          ``version``, ``since_s`` (seconds since it became live), ``uri``; or None
-    turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``main`` n, ``side`` n;
+    turns         ``total``, ``states`` {state: n}, ``fates`` {fate: n}, ``state_fates``
+                  {state: {fate: n}} (the fates of a state's turns), ``main`` n, ``side`` n;
                   ``newest`` (of the last 100): ``main``, ``side``, ``fates``
     samples       ``ready`` n, ``needed`` (batch size the trainer reports, or None), ``missing``,
                   ``full_s`` (how long a full batch has waited, or None), ``made`` n,
                   ``trained`` n, ``dropped`` {reason: n}: fates, and why samples that steps used up
                   changed no weights
-    verdicts      ``scores`` and ``last_100`` {"-1", "0", "+1", "none": n}, ``by_next_state``
-                  {user | tool | other | feedback: scores}, ``no_verdict`` {reason: n},
-                  ``hints`` (turns with an accepted hint)
+    verdicts      ``scores`` and ``last_100`` {"-1", "0", "+1", "none": n}, people's scores among
+                  them; ``by_next_state`` {user | tool | other | feedback: scores},
+                  ``no_verdict`` {reason: n}, ``hints`` (turns with an accepted hint)
     judge         ``queued`` n, ``oldest_s`` (age of the oldest job or None), ``coverage`` (share of
                   judgements with a verdict, or None), ``asked`` (False: the algorithm needs no
                   verdicts, so replies are read for hints alone; None: no judge reports)
@@ -120,7 +121,8 @@ def _live(connection: Connection, policy: str, now: float) -> Json | None:
 
 def _turns(connection: Connection, policy: str) -> Json:
     states: dict[str, int] = {}
-    fates: dict[str, int] = {}
+    fates: Counter[str] = Counter()
+    state_fates: dict[str, dict[str, int]] = {}
     types: dict[str, int] = {}
     for state, fate, turn_type, count in connection.execute(
         sa.select(turns.c.state, turns.c.fate, turns.c.turn_type, sa.func.count())
@@ -130,11 +132,14 @@ def _turns(connection: Connection, policy: str) -> Json:
         states[state] = states.get(state, 0) + count
         types[turn_type] = types.get(turn_type, 0) + count
         if fate is not None:
-            fates[fate] = fates.get(fate, 0) + count
+            fates[fate] += count
+            of_state = state_fates.setdefault(state, {})
+            of_state[fate] = of_state.get(fate, 0) + count
     return {
         "total": sum(states.values()),
         "states": states,
-        "fates": fates,
+        "fates": dict(fates),
+        "state_fates": state_fates,
         "main": types.get(TurnType.MAIN, 0),
         "side": types.get(TurnType.SIDE, 0),
         "newest": _newest_turns(connection, policy),

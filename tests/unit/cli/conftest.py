@@ -32,6 +32,7 @@ def document() -> Json:
             "total": 30,
             "states": {"sampled": 20, "waiting": 6, "ended": 4},
             "fates": {"no_next_state": 3, "side": 1},
+            "state_fates": {"ended": {"side": 1, "no_next_state": 3}},
             "main": 29,
             "side": 1,
             "newest": {"main": 29, "side": 1, "fates": {"no_next_state": 3, "side": 1}},

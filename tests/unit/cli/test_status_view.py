@@ -116,3 +116,33 @@ def test_a_step_that_changed_no_weights_is_shown_as_such(document: Json) -> None
     assert "as before" not in text_of(status_screen(document), 160)
     document["training"]["last"]["metrics"]["skipped"] = 1.0
     assert "as before" in text_of(status_screen(document), 160)
+
+
+def test_the_fates_of_turns_stand_under_their_state(document: Json) -> None:
+    """Both had one list under the other, so that a turn seemed to be counted twice."""
+    document["turns"]["states"] = {"ended": 4, "judged": 9}
+    document["turns"]["state_fates"] = {
+        "ended": {"side": 1, "no_next_state": 3},
+        "judged": {"neutral": 2},
+    }
+    cells = [line[1:33].strip() for line in text_of(status_screen(document)).splitlines()]
+    start = cells.index("29 main, 1 side")
+    assert cells[start + 1 : start + 6] == [
+        "9 judged",
+        "2 neutral",
+        "4 ended",
+        "3 no next state",
+        "1 side",
+    ]
+
+
+def test_scores_of_people_are_no_verdicts_of_the_judge(document: Json) -> None:
+    assert "people" not in text_of(status_screen(document))
+    people = {"-1": 1, "0": 0, "+1": 40, "none": 0}
+    document["verdicts"]["by_next_state"]["feedback"] = people
+    document["verdicts"]["scores"] = {"-1": 4, "0": 1, "+1": 45, "none": 2}
+    shown = text_of(status_screen(document), 160)
+    assert "people's scores: 40 of +1, 1 of -1" in shown
+    (praised,) = (line for line in shown.splitlines() if "│ +1 " in line)
+    assert " 5 " in praised
+    assert "45" not in praised

@@ -31,6 +31,7 @@ def test_every_turn_is_counted_in_one_state_and_every_end_has_a_fate(story: Stor
     assert turns["total"] == sum(turns["states"].values()) == 4
     assert turns["states"] == {"waiting": 1, "ended": 1, "open": 1, "sampled": 1}
     assert turns["fates"] == {"side": 1}
+    assert turns["state_fates"] == {"ended": {"side": 1}}
     assert (turns["main"], turns["side"]) == (3, 1)
 
 
