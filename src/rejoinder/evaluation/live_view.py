@@ -23,6 +23,7 @@ _TITLES = {
     "start": "start of the system",
     "learning": "people talk, policy updates",
     "heldout": "held-out answers of the newest version",
+    "stop": "end of the system, once roles let go",
 }
 
 

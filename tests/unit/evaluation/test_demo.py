@@ -6,6 +6,7 @@ import io
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConfig
 from rejoinder.errors import RejoinderError
-from rejoinder.evaluation.demo import METHOD, SETTINGS, TRAINER, run_demo
+from rejoinder.evaluation.demo import METHOD, SETTINGS, TOOK, TRAINER, run_demo
 from rejoinder.evaluation.personas.job import Job
 from rejoinder.evaluation.personas.records import RunRecord, read_run
 from rejoinder.evaluation.personas.settings import TRAINING, overlay, system_config
@@ -22,6 +23,7 @@ from rejoinder.types import Json
 
 from .personas.kit import measured, run
 
+README = Path(__file__).parents[3] / "README.md"
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "learn-from-hints.md"
 MEASURED = [measured(0, 0, persona="short-sentence"), measured(1, 8, persona="short-sentence")]
 BASE = Config(
@@ -75,6 +77,32 @@ def test_who_talks_and_how_it_trains_is_told_first(jobs: list[Job], tmp_path: Pa
     assert 'trainer.algorithm = "combine"' in said
     assert f"trainer.learning_rate = {TRAINING.learning_rate}" in said
     assert "batch_size" not in said, "16 is the default"
+
+
+def test_how_long_it_takes_is_told_first_as_the_readme_has_it(
+    jobs: list[Job], tmp_path: Path
+) -> None:
+    _, text = show(tmp_path)
+    assert f"took {TOOK}" in text.partition("Seed")[0]
+    lines = README.read_text("utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith("| `make demo`"))
+    assert f" {TOOK.partition(' on ')[0]}," in row
+    shorter = replace(SETTINGS, heldout=20)
+    assert "took" not in show(tmp_path, settings=shorter)[1].partition("Seed")[0]
+
+
+def test_ctrl_c_leaves_no_empty_folder_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object) -> RunRecord:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "run", interrupted)
+    file = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(BASE, output=tmp_path / "out", console=Console(file=file, width=120))
+    assert "nothing is kept" in file.getvalue()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_ends_with_one_json_line_and_the_run_s_file(jobs: list[Job], tmp_path: Path) -> None:

@@ -14,17 +14,19 @@ from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.personas.described import Described, require_agreement
 from rejoinder.evaluation.personas.job import Job
+from rejoinder.evaluation.personas.leaving import output_folder
 from rejoinder.evaluation.personas.plan import Plan
 from rejoinder.evaluation.personas.records import (
     RunRecord,
     read_cut_runs,
     read_runs,
-    refuse_unwritable,
     run_path,
 )
 from rejoinder.evaluation.personas.report import FailedRun, show_runs
 from rejoinder.evaluation.progress import Together, Watcher
 from rejoinder.types import Json
+
+_AGAIN = "makes the runs that are missing, each from its start"
 
 
 def run_benchmark(
@@ -63,8 +65,11 @@ def run_benchmark(
     made = [_described(run, output) for run in read_runs(output)]
     read_cut_runs(output)  # one that cannot be read is told now, and not when all have been made
     require_agreement([*made, *(job.described for job in jobs)])
-    refuse_unwritable(output)
-    failed = _make_packs(jobs, plan, console) if plan.packed else _make_runs(jobs, keep, console)
+    with output_folder(output, jobs, keep, _AGAIN, console):
+        _show_length(plan, sum(not job.is_finished for job in jobs), console)
+        failed = (
+            _make_packs(jobs, plan, console) if plan.packed else _make_runs(jobs, keep, console)
+        )
     runs = read_runs(output)
     if not runs:
         raise RejoinderError(f"no run came to its end: {failed[-1].reason}")
@@ -74,6 +79,21 @@ def run_benchmark(
     # Straight to the file: the console would wrap a long line.
     print(json.dumps(found), file=console.file, flush=True)
     return found
+
+
+def _show_length(plan: Plan, missing: int, console: Console) -> None:
+    """Say how long it may take, as far as the plan's limits tell."""
+    if not missing:
+        return
+    limits = plan.settings
+    how = f"{plan.packed} at a time" if plan.packed else "one after the other"
+    console.print(
+        f"runs to make: {missing}, {how}; each ends at the first of its limits: sessions "
+        f"{limits.sessions}, updates {limits.updates}, minutes of learning {limits.minutes:g} (the "
+        "start and its measurement come on top)",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _make_runs(jobs: Sequence[Job], keep: Path | None, console: Console) -> list[FailedRun]:

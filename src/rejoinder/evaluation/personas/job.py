@@ -49,6 +49,10 @@ class Job:
         self._method = method
         self._names = tuple(persona.name for persona in personas)
         self.path = run_path(output, self._names, method.name, seed)
+        self.unfinished_path = cut_path(self.path).absolute()
+        """Has a run that goes on or was broken off, up to its newest measurement."""
+        self.is_cut = False
+        """Whether this run, and not an earlier one, has written it and not ended since."""
         self.name = f"{'+'.join(self._names)}, {method.name}, seed {seed}"
         self._spec = RunSpec(method.name, personas, seed, plan.settings, self._settings(personas))
 
@@ -115,7 +119,7 @@ class Job:
         yield home
 
     async def run(self, home: Path, watcher: Watcher) -> RunRecord:
-        """Make the run; meanwhile ``cut_path`` holds it up to its newest measurement.
+        """Make the run; meanwhile ``unfinished_path`` holds it up to its newest measurement.
 
         Raises:
             RejoinderError: it cannot come to its end.
@@ -134,7 +138,8 @@ class Job:
     def write(self, record: RunRecord) -> None:
         """Write the run that has come to its end."""
         write_run(record, self.path)
-        cut_path(self.path).unlink(missing_ok=True)
+        self.unfinished_path.unlink(missing_ok=True)
+        self.is_cut = False
 
     def run_packed(self, together: Together) -> Work[None]:
         """Return the run as work at a seat of a pack: it is written as soon as it ends."""
@@ -155,7 +160,10 @@ class Job:
         watcher: Watcher,
         poll_s: float = POLL_S,
     ) -> RunRecord:
-        unfinished = cut_path(self.path)
+        def keep(record: RunRecord) -> None:
+            write_run(record, self.unfinished_path)
+            self.is_cut = True
+
         return await run_once(
             self._spec,
             client,
@@ -163,7 +171,7 @@ class Job:
             speaker_of,
             watcher,
             poll_s,
-            on_measured=lambda record: write_run(record, unfinished),
+            on_measured=keep,
         )
 
     async def _run_own_system(
@@ -181,7 +189,10 @@ class Job:
                 await engine.close()
 
         watcher.show(Snapshot("start", 0, 1))
-        return await with_system(self.config(home), work)
+        config = self.config(home)
+        record = await with_system(config, work, lambda: watcher.show(Snapshot("stop", 0, 1)))
+        watcher.show(Snapshot("stop", 1, 1))
+        return record
 
 
 @asynccontextmanager

@@ -159,12 +159,16 @@ def run_path(folder: Path, personas: Sequence[str], method: str, seed: int) -> P
     return folder / f"{'+'.join(personas)}.{method}.seed-{seed}{SUFFIX}"
 
 
-def refuse_unwritable(folder: Path) -> None:
+def refuse_unwritable(folder: Path) -> list[Path]:
     """Make a folder of runs, and refuse one that no run can be written to, before any is made.
+
+    Returns:
+        The folders that were not there before, the innermost first.
 
     Raises:
         ConfigError: as said.
     """
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -173,6 +177,7 @@ def refuse_unwritable(folder: Path) -> None:
         raise ConfigError(
             f"runs cannot be written to {folder}: {error.strerror}: name another output folder"
         ) from error
+    return made
 
 
 def write_run(record: RunRecord, path: Path) -> None:

@@ -111,10 +111,12 @@ def test_headings_are_whole_on_a_terminal_of_eighty_columns(
 
 
 def test_a_finished_run_is_not_made_again(served: FakeGateway, tmp_path: Path) -> None:
-    first, _ = run_it(at(served), tmp_path)
+    first, told = run_it(at(served), tmp_path)
+    assert "its limits: sessions 3, updates 1, minutes of learning 60 (" in told
     asked = len(served.asked)
     second, text = run_it(at(served), tmp_path)
     assert "finished before" in text
+    assert "minutes of learning" not in text
     assert second == first
     assert len(served.asked) == asked
 
