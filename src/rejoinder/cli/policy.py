@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,10 +54,17 @@ def show(
         return
     from rich.text import Text
 
-    rows = _rows(found)
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        out().print(Text(f"{name:<{width}}  {value}"), soft_wrap=True)  # a path stays one line
+    from rejoinder.cli.version_view import facts_of, figures_of
+
+    facts, figures = facts_of(found), figures_of(found)
+    width = max(len(words) for words in (*facts, *(words for words, _, _ in figures)))
+    for words, value in facts.items():
+        out().print(Text(f"{words:<{width}}  {value}"), soft_wrap=True)  # a path stays one line
+    if figures:
+        out().print(Text("\nfigures of its step, with their names in docs/reference/algorithms.md"))
+    for words, value, name in figures:
+        line = Text.assemble(f"{words:<{width}}  {value:<9}  ", (name, "dim"))
+        out().print(line, soft_wrap=True)
 
 
 @app.command()
@@ -140,18 +146,12 @@ def _plain(version: PolicyVersion) -> dict[str, Any]:
     return asdict(version)
 
 
-def _rows(version: PolicyVersion) -> dict[str, str]:
-    facts = _plain(version)
-    metrics = facts.pop("metrics")
-    rows = {name: "-" if value is None else str(value) for name, value in facts.items()}
-    rows["created_at"] = f"{datetime.fromtimestamp(version.created_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return rows | {name: _figure(value) for name, value in metrics.items()}
-
-
 def _print_table(versions: list[PolicyVersion]) -> None:
     import time
 
     from rich.table import Table
+
+    from rejoinder.cli.version_view import figure
 
     table = Table(
         "version",
@@ -179,7 +179,7 @@ def _print_table(versions: list[PolicyVersion]) -> None:
             "-" if version.parent is None else str(version.parent),
             age(max(0.0, time.time() - version.created_at)),
             _files(version, owners[version.uri]),
-            *(_figure(version.metrics.get(name)) for name in _FIGURES.values()),
+            *(figure(version.metrics.get(name)) for name in _FIGURES.values()),
         )
     out().print(table)
 
@@ -191,9 +191,3 @@ def _files(version: PolicyVersion, owner: int) -> str:
     if owner != version.version:  # its step changed no weights
         return f"as {owner}, resumable" if version.checkpoint_uri else f"as {owner}"
     return "resumable" if version.checkpoint_uri else "weights"
-
-
-def _figure(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

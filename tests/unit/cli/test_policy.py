@@ -15,8 +15,11 @@ from journal_story import Story
 
 from rejoinder.cli import terminal
 from rejoinder.cli.main import app
+from rejoinder.cli.version_view import FIGURES
 from rejoinder.journal.sql import SqlJournal
 
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "algorithms.md"
+NAME = re.compile("`([a-z_]+)`")
 PLACE = "file:///models/" + "a-long-name/" * 10
 """Longer than a line of the terminal."""
 
@@ -31,8 +34,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal.err.cache_clear()
 
 
-def show() -> str:
-    result = CliRunner().invoke(app, ["policy", "show", "0"])
+def show(version: int = 0) -> str:
+    result = CliRunner().invoke(app, ["policy", "show", str(version)])
     assert result.exit_code == 0, result.stderr
     return result.stdout
 
@@ -42,7 +45,33 @@ def test_a_place_is_shown_whole_however_narrow_the_terminal() -> None:
 
 
 def test_the_time_of_a_version_is_readable() -> None:
-    assert re.search(r"^created_at +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", show(), re.MULTILINE)
+    when = r"^made +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d s ago: the start weights$"
+    assert re.search(when, show(), re.MULTILINE)
+
+
+def test_a_version_is_shown_in_words_with_the_names_of_its_figures(tmp_path: Path) -> None:
+    """It was the row of a table: ``lineage_id``, ``checkpoint_uri``, ``files  True``."""
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        story = Story.__new__(Story)
+        story.journal = journal
+        story.commit([], metrics={"loss": 0.123456, "mine_own": 2, "reward_mean": -0.5})
+    lines = [" ".join(line.split()) for line in show(1).splitlines()]
+    assert lines[0] == "version 1 of default, live"
+    assert lines[1].endswith("ago, by step 1 from version 0")
+    assert "optimizer not kept" in lines
+    assert "weights whole model, /policies/1" in lines
+    assert lines[-3:] == ["mean verdict -0.5 reward_mean", "loss 0.123 loss", "mine own 2 mine_own"]
+
+
+def test_every_figure_of_the_reference_has_words() -> None:
+    rows = REFERENCE.read_text("utf-8").partition("## Figures of a step")[2].splitlines()
+    named = {
+        name
+        for row in rows
+        if row.startswith("| `")
+        for name in NAME.findall(row[: row.index(" | ")])
+    }
+    assert named == set(FIGURES)
 
 
 def test_the_list_says_whose_weights_a_version_has(tmp_path: Path) -> None:
