@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from rejoinder.evaluation.statistics import Share
 
 _WIDTH, _HEIGHT = 60, 12
 _PANELS_IN_A_ROW = 3
+_LABELS_PER_PANEL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,13 @@ class Band:
     """A line with the interval around each of its points."""
 
     label: str
+    """Lines of one label look alike in all panels and are told once."""
     xs: Sequence[float]
     values: Sequence[float]
     lows: Sequence[float]
     highs: Sequence[float]
+    seeds: int | None = None
+    """Of how many runs it is the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +82,40 @@ def save_png(curves: Sequence[Curve], title: str, path: Path) -> None:
 
 
 def save_panels(panels: Sequence[Panel], path: Path) -> None:
-    """Draw panels side by side, three in a row, into a PNG file."""
+    """Draw panels side by side, three in a row, into a PNG file; below them what the lines are."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(_PANELS_IN_A_ROW, len(panels))
     rows = math.ceil(len(panels) / columns)
-    size = (7, 4.2) if len(panels) == 1 else (4.6 * columns, 3.6 * rows)
+    size = (7, 4.6) if len(panels) == 1 else (4.6 * columns, 3.6 * rows + 0.4)
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
+    labels = dict.fromkeys(band.label for panel in panels for band in panel.bands)
+    colors = {label: f"C{number}" for number, label in enumerate(labels)}
+    lines: dict[str, Any] = {}
     for number, panel in enumerate(panels, 1):
-        _draw(figure.add_subplot(rows, columns, number), panel)
+        lines |= _draw(figure.add_subplot(rows, columns, number), panel, colors)
+    if lines:
+        # Outside: in a panel that is full it would lie over lines.
+        figure.legend(
+            [lines[label] for label in labels],
+            [label + _seeds(label, panels) for label in labels],
+            loc="outside lower center",
+            ncols=min(len(labels), _LABELS_PER_PANEL * columns),
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+def _seeds(label: str, panels: Sequence[Panel]) -> str:
+    """Return of how many runs the lines of a label are means; " (3 to 5 seeds)" where it varies."""
+    counts = [band.seeds for panel in panels for band in panel.bands if band.label == label]
+    known = sorted({count for count in counts if count is not None})
+    if not known:
+        return ""
+    numbers = f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
+    return f" ({numbers} {'seed' if known == [1] else 'seeds'})"
 
 
 def _band(curve: Curve) -> Band:
@@ -104,15 +129,19 @@ def _band(curve: Curve) -> Band:
     )
 
 
-def _draw(axes: Any, panel: Panel) -> None:
+def _draw(axes: Any, panel: Panel, colors: Mapping[str, str]) -> dict[str, Any]:
+    """Draw a panel; returns its lines by their labels."""
     from matplotlib.ticker import MaxNLocator
 
+    lines = {}
     for band in panel.bands:
-        (line,) = axes.plot(band.xs, band.values, marker="o", markersize=4, label=band.label)
-        color = line.get_color()
+        color = colors[band.label]
+        (lines[band.label],) = axes.plot(
+            band.xs, band.values, marker="o", markersize=4, color=color
+        )
         axes.fill_between(band.xs, band.lows, band.highs, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
     axes.set_ylim(-0.02, 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    axes.legend(loc="best")
+    return lines

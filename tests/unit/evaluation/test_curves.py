@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
+import pytest
+from matplotlib.figure import Figure
+
+from rejoinder.evaluation.curves import Band, Curve, Panel, draw_in_terminal, save_panels, save_png
 from rejoinder.evaluation.statistics import Share
 
 
@@ -20,3 +24,35 @@ def test_curves_without_any_point_are_drawn_empty(tmp_path: Path) -> None:
     empty = [Curve("x", "#", [(0, Share(0, 0))]), Curve("y", "o", [])]
     assert "#" not in draw_in_terminal(empty).splitlines()[0]
     save_png(empty, "nothing", tmp_path / "c.png")
+
+
+def band(label: str, seeds: int) -> Band:
+    return Band(label, [0, 1], [0.2, 0.4], [0.1, 0.3], [0.3, 0.5], seeds)
+
+
+def test_panels_have_one_legend_outside_of_them_in_which_a_label_has_one_color(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each panel had one of its own, which lay over lines; and colors by its own order."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **more: Any) -> None:
+        figures.append(figure)
+        save(figure, *args, **more)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    panels = [
+        Panel("p", [band("binary", 5), band("opd", 5)]),
+        Panel("q", [band("opd", 3), band("one", 1)]),
+    ]
+    save_panels(panels, tmp_path / "c.png")
+    (figure,) = figures
+    (legend,) = figure.legends
+    said = [text.get_text() for text in legend.get_texts()]
+    assert said == ["binary (5 seeds)", "opd (3 to 5 seeds)", "one (1 seed)"]
+    first, second = figure.axes
+    assert first.lines[1].get_color() == second.lines[0].get_color()
+    assert first.lines[0].get_color() != second.lines[0].get_color()
+    below = legend.get_window_extent().y1
+    assert all(below <= axes.get_tightbbox().y0 for axes in figure.axes)

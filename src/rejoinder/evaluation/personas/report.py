@@ -93,11 +93,12 @@ def _band(outcome: Outcome) -> Band:
     points = outcome.curve
     estimates = [point.passed for point in points]
     return Band(
-        f"{outcome.method} ({_count(len(outcome.seeds), 'seed')})",
+        outcome.method,
         [point.updates for point in points],
         [one.value for one in estimates],
         [one.value if one.low is None else one.low for one in estimates],
         [one.value if one.high is None else one.high for one in estimates],
+        len(outcome.seeds),
     )
 
 
