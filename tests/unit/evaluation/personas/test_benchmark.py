@@ -65,9 +65,11 @@ def served() -> Iterator[FakeGateway]:
         fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         started.set()
 
-    thread = threading.Thread(target=lambda: (loop.run_until_complete(serve()), loop.run_forever()))
+    # One run of the loop: between two of them, a test that ends at once would stop the first only.
+    serving = loop.create_task(serve())
+    thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(10), serving
     yield fake
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
