@@ -125,7 +125,7 @@ class TurnGroup:
             settle_next_states(connection)
         if self._reports:
             newest = max(row["seen_at"] for row in self._reports.values())
-            sql.FORGET_REPORTS.many(connection, [{"before": newest - GONE_S}])
+            connection.execute(sql.FORGET_REPORTS, {"before": newest - GONE_S})
 
     # --- items to rows ------------------------------------------------------------------------
 
@@ -144,6 +144,8 @@ class TurnGroup:
             "external": turn.external_session,
             "created_at": now,
             "last_at": now,
+            "closed_at": None,
+            "close_reason": None,
         }
         fate = turn.fate or (Fate.SIDE if turn.turn_type is TurnType.SIDE else None)
         self._turns[turn.turn_id] = {
@@ -193,7 +195,6 @@ class TurnGroup:
         return {
             "turn_id": turn.turn_id,
             "base_id": shared.base_id,
-            "base": shared.base_id,
             "depth": shared.depth,
             "shared_ids": shared.ids,
             "suffix_ids": suffix,

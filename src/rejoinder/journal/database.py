@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,10 @@ BUSY_MS = 5000
 """How long SQLite itself waits for another process's transaction."""
 CHECKPOINT_PAGES = 16384
 """64 MiB of log: here a commit folds in what the checkpointer left and starts the log anew."""
+ROWS_AT_ONCE = (32, 16, 8, 4, 2, 1)
+"""How many rows one statement writes; any number of rows is made up of these."""
+KEPT_STATEMENTS = 256
+"""Compiled statements that a connection keeps: those of all these numbers and some more."""
 
 
 class Database:
@@ -43,7 +49,11 @@ class Database:
         self.engine = sa.create_engine(
             f"sqlite:///{self.path}",
             poolclass=NullPool,
-            connect_args={"check_same_thread": False, "timeout": BUSY_MS / 1000},
+            connect_args={
+                "check_same_thread": False,
+                "timeout": BUSY_MS / 1000,
+                "cached_statements": KEPT_STATEMENTS,
+            },
         )
         sa.event.listen(self.engine, "connect", _prepare)
         self._local = threading.local()
@@ -95,12 +105,8 @@ class Database:
         self.engine.dispose()
 
 
-class Statement:
-    """A statement compiled once and run on the driver: no per-call cost of building SQL.
-
-    ``rows`` of ``many`` are dicts with a value for each bind name; values are what the driver
-    takes (bytes, str, int, float, None).
-    """
+class Query:
+    """A query compiled once and run on the driver: no per-call cost of building SQL."""
 
     def __init__(self, clause: sa.sql.ClauseElement) -> None:
         compiled = clause.compile(dialect=sqlite.dialect())
@@ -108,16 +114,51 @@ class Statement:
         self.sql = str(compiled)
         self.names: list[str] = list(compiled.positiontup or ())
 
-    def many(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
-        """Run once per row; returns how many rows were changed in all."""
-        names = self.names
-        values = [[row[name] for name in names] for row in rows]
-        return int(driver(connection).executemany(self.sql, values).rowcount)
-
     def fetch(self, connection: Connection, **values: Any) -> list[Any]:
         """Run a query and return its rows as tuples."""
         bound = [values[name] for name in self.names]
         return driver(connection).execute(self.sql, bound).fetchall()
+
+
+class RowsStatement:
+    """A write of many rows at once, run on the driver.
+
+    With one statement per row SQLite would let go of the interpreter for each, and the thread would
+    wait for it again and again while requests are served.
+    """
+
+    def __init__(self, text: str, columns: Sequence[str]) -> None:
+        """Make one statement for each number of rows in ``ROWS_AT_ONCE``.
+
+        Args:
+            text: with ``{values}`` in the place of the rows behind VALUES, or ``{given}`` in that
+                of a table of them, which is called ``given``.
+            columns: of a row, in order; two or more.
+        """
+        self._values_of = itemgetter(*columns)
+        names, row = ", ".join(columns), f"({', '.join('?' * len(columns))})"
+        self._texts: list[tuple[int, str]] = []
+        for count in ROWS_AT_ONCE:
+            values = ", ".join([row] * count)
+            table = f"WITH given ({names}) AS (VALUES {values}) SELECT * FROM given"  # noqa: S608 - names
+            given = f"({table}) AS given"
+            self._texts.append((count, text.format(values=values, given=given)))
+
+    def many(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
+        """Write rows; returns how many were changed in all.
+
+        ``rows`` are dicts with a value for each column, of a kind that the driver takes (bytes,
+        str, int, float, None).
+        """
+        execute = driver(connection).execute
+        values = list(map(self._values_of, rows))
+        changed = done = 0
+        for count, text in self._texts:
+            while len(values) - done >= count:
+                some = values[done : done + count]
+                changed += execute(text, [*chain(*some)]).rowcount
+                done += count
+        return changed
 
 
 def driver(connection: Connection) -> sqlite3.Connection:

@@ -14,10 +14,10 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal.columns import ID_BYTES, Fetch, decode_ids, decode_messages
-from rejoinder.journal.database import Statement
+from rejoinder.journal.database import Query
 from rejoinder.types import Message
 
-_PROMPT = Statement(
+_PROMPT = Query(
     sa.text("""
     SELECT p.base_id, p.shared_ids, p.suffix_ids, p.suffix_digest, p.system, p.shared_messages,
            p.messages, p.tools_digest, p.options_digest, a.answer_ids, a.message
@@ -25,7 +25,7 @@ _PROMPT = Statement(
     WHERE p.turn_id = :turn_id
     """)
 )
-_CONTENT = Statement(sa.text("SELECT data FROM contents WHERE digest = :digest"))
+_CONTENT = Query(sa.text("SELECT data FROM contents WHERE digest = :digest"))
 
 
 class _Row(NamedTuple):

@@ -1,15 +1,14 @@
 """The statements of the frequent writes and reads, compiled once at import.
 
-Standard SQL with named values; the ones that insert whole rows are made from the schema.
+Standard SQL; the ones that insert whole rows are made from the schema.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
 
 from rejoinder.journal import schema
-from rejoinder.journal.database import Statement
+from rejoinder.journal.database import Query, RowsStatement
 from rejoinder.types import TurnType
 
 JUDGEABLE = """(
@@ -32,90 +31,101 @@ END"""
 """Of a turn ``t``: what becomes of a new next state. ``early`` is settled when it is answered."""
 
 
-def _insert(table: sa.Table) -> sa.Insert:
-    return sa.insert(table).values({column.name: sa.bindparam(column.name) for column in table.c})
+def _insert(table: sa.Table, then: str = "") -> RowsStatement:
+    names = table.c.keys()
+    into = f"INSERT INTO {table.name} ({', '.join(names)})"
+    return RowsStatement(f"{into} VALUES {{values}} {then}", names)
 
 
-def _insert_new(table: sa.Table, *omitted: str) -> Statement:
-    names = [column.name for column in table.c if column.name not in omitted]
-    clause = insert(table).values({name: sa.bindparam(name) for name in names})
-    return Statement(clause.on_conflict_do_nothing())
+def _insert_new(table: sa.Table) -> RowsStatement:
+    return _insert(table, "ON CONFLICT DO NOTHING")
 
 
-def _upsert(table: sa.Table) -> Statement:
+def _upsert(table: sa.Table) -> RowsStatement:
     """Insert a row or overwrite all but its key."""
-    clause = insert(table).values({column.name: sa.bindparam(column.name) for column in table.c})
-    keys = [column.name for column in table.primary_key]
-    fresh = {c.name: clause.excluded[c.name] for c in table.c if c.name not in keys}
-    return Statement(clause.on_conflict_do_update(index_elements=keys, set_=fresh))
+    keys = table.primary_key.columns.keys()
+    fresh = [f"{c.name} = excluded.{c.name}" for c in table.c if c.name not in keys]
+    return _insert(table, f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(fresh)}")
 
 
 # --- capture ---------------------------------------------------------------------------------
 
 INSERT_TENANT = _insert_new(schema.tenants)
 INSERT_CONTENT = _insert_new(schema.contents)
-INSERT_TURN = Statement(_insert(schema.turns))
-INSERT_ANSWER = Statement(_insert(schema.answers))
-INSERT_RESPONSE = Statement(_insert(schema.responses))
+INSERT_TURN = _insert(schema.turns)
+INSERT_ANSWER = _insert(schema.answers)
+INSERT_RESPONSE = _insert(schema.responses)
 UPSERT_REPORT = _upsert(schema.role_reports)
-FORGET_REPORTS = Statement(sa.text("DELETE FROM role_reports WHERE seen_at < :before"))
+FORGET_REPORTS = sa.text("DELETE FROM role_reports WHERE seen_at < :before")
 
-INSERT_PROMPT = Statement(
-    sa.insert(schema.prompts).from_select(
-        [column.name for column in schema.prompts.c],
-        sa.select(*[sa.bindparam(column.name) for column in schema.prompts.c]).where(
-            sa.text("(:base IS NULL OR EXISTS (SELECT 1 FROM answers WHERE turn_id = :base))")
-        ),
-    )
+INSERT_PROMPT = RowsStatement(
+    f"""
+    INSERT INTO prompts ({", ".join(schema.prompts.c.keys())})
+    SELECT * FROM {{given}}
+    WHERE base_id IS NULL OR EXISTS (SELECT 1 FROM answers a WHERE a.turn_id = given.base_id)
+    """,  # noqa: S608 - made of the schema's names
+    schema.prompts.c.keys(),
 )
 """Inserts nothing if the base is gone: retention may have deleted it in another process."""
 
-UPSERT_SESSION = Statement(
-    sa.text("""
-    INSERT INTO sessions (session_id, tenant, policy, scope, key_name, user_name, external,
-                          created_at, last_at)
-    VALUES (:session_id, :tenant, :policy, :scope, :key_name, :user_name, :external,
-            :created_at, :last_at)
+UPSERT_SESSION = _insert(
+    schema.sessions,
+    """
     ON CONFLICT (session_id) DO UPDATE
     SET last_at = excluded.last_at, closed_at = NULL, close_reason = NULL
-    """)
+    """,
 )
 
-INSERT_CONTENT_REF = Statement(
-    sa.text("""
+INSERT_CONTENT_REF = RowsStatement(
+    """
     INSERT INTO content_refs (session_id, digest)
-    SELECT session_id, :digest FROM turns WHERE turn_id = :turn_id
-    ON CONFLICT DO NOTHING
-    """)
+    SELECT t.session_id, given.digest FROM {given} JOIN turns t ON t.turn_id = given.turn_id
+    WHERE true ON CONFLICT DO NOTHING
+    """,
+    ["turn_id", "digest"],
 )
 
-UPSERT_COUNTER = Statement(
-    sa.text("""
-    INSERT INTO counters (role, name, reason, amount) VALUES (:role, :name, :reason, :amount)
+UPSERT_COUNTER = _insert(
+    schema.counters,
+    """
     ON CONFLICT (role, name, reason) DO UPDATE SET amount = counters.amount + excluded.amount
-    """)
+    """,
 )
 
-FINISH_TURN = Statement(
-    sa.text("""
+FINISH_TURN = RowsStatement(
+    """
     UPDATE turns SET
         fate = COALESCE(
-            planned_fate, CASE WHEN superseded_by IS NOT NULL THEN 'superseded' END, :fate),
-        state = CASE WHEN COALESCE(planned_fate, superseded_by, :fate) IS NULL
+            planned_fate, CASE WHEN superseded_by IS NOT NULL THEN 'superseded' END, given.fate),
+        state = CASE WHEN COALESCE(planned_fate, superseded_by, given.fate) IS NULL
                      THEN 'waiting' ELSE 'ended' END,
-        answer_chain = :answer_chain, answered_at = :answered_at, answer_tokens = :answer_tokens,
-        oldest_version = :oldest_version, newest_version = :newest_version
-    WHERE turn_id = :turn_id AND state = 'open'
-    """)
+        answer_chain = given.answer_chain, answered_at = given.answered_at,
+        answer_tokens = given.answer_tokens, oldest_version = given.oldest_version,
+        newest_version = given.newest_version
+    FROM {given}
+    WHERE turns.turn_id = given.turn_id AND turns.state = 'open'
+    """,
+    [
+        "turn_id",
+        "fate",
+        "answer_chain",
+        "answered_at",
+        "answer_tokens",
+        "oldest_version",
+        "newest_version",
+    ],
 )
 
-INSERT_NEXT_STATE = Statement(
-    sa.text(f"""
+INSERT_NEXT_STATE = RowsStatement(
+    f"""
     INSERT INTO next_states (turn_id, digest, child_id, job_id, kind, messages, created_at, outcome)
-    VALUES (:turn_id, :digest, :child_id, :job_id, :kind, :messages, :created_at,
-            COALESCE((SELECT {OUTCOME} FROM turns t WHERE t.turn_id = :turn_id), 'unknown'))
+    SELECT given.turn_id, given.digest, given.child_id, given.job_id, given.kind, given.messages,
+           given.created_at,
+           COALESCE((SELECT {OUTCOME} FROM turns t WHERE t.turn_id = given.turn_id), 'unknown')
+    FROM {{given}} WHERE true
     ON CONFLICT (turn_id, digest) DO NOTHING
-    """)  # noqa: S608 - made of constants
+    """,  # noqa: S608 - made of constants
+    ["turn_id", "digest", "child_id", "job_id", "kind", "messages", "created_at"],
 )
 """An unknown turn breaks the foreign key."""
 
@@ -123,32 +133,34 @@ _JOB_FIELDS = """
     INSERT INTO judge_jobs (job_id, turn_id, digest, tenant, policy, created_at, due_at, fence,
                             attempt)
     SELECT n.job_id, n.turn_id, n.digest, t.tenant, t.policy, n.created_at, n.created_at, 0, 0
-    FROM next_states n JOIN turns t ON t.turn_id = n.turn_id
 """
 
-QUEUE_JUDGING = Statement(
-    sa.text(f"""{_JOB_FIELDS}
-    WHERE n.turn_id = :turn_id AND n.digest = :digest AND n.job_id = :job_id
-          AND n.outcome = 'queued'
+QUEUE_JUDGING = RowsStatement(
+    f"""{_JOB_FIELDS}
+    FROM {{given}} JOIN next_states n ON n.turn_id = given.turn_id AND n.digest = given.digest
+         JOIN turns t ON t.turn_id = n.turn_id
+    WHERE n.job_id = given.job_id AND n.outcome = 'queued'
     ON CONFLICT DO NOTHING
-    """)
+    """,
+    ["turn_id", "digest", "job_id"],
 )
 
-REOPEN_FOR_JUDGING = Statement(
-    sa.text("""
-    UPDATE turns SET state = 'judging', fate = NULL
-    WHERE turn_id = :turn_id AND state <> 'sampled'
-          AND EXISTS (SELECT 1 FROM judge_jobs j WHERE j.job_id = :job_id)
-    """)
+REOPEN_FOR_JUDGING = RowsStatement(
+    """
+    UPDATE turns SET state = 'judging', fate = NULL FROM {given}
+    WHERE turns.turn_id = given.turn_id AND state <> 'sampled'
+          AND EXISTS (SELECT 1 FROM judge_jobs j WHERE j.job_id = given.job_id)
+    """,
+    ["turn_id", "job_id"],
 )
 
 # --- settling what came before its answer ----------------------------------------------------
 
-SCORED_EARLY = Statement(
+SCORED_EARLY = Query(
     sa.text("SELECT turn_id FROM turns WHERE state = 'waiting' AND feedback IS NOT NULL")
 )
 
-EARLY = Statement(
+EARLY = Query(
     sa.text("""
     SELECT DISTINCT n.turn_id FROM next_states n JOIN turns t ON t.turn_id = n.turn_id
     WHERE n.outcome = 'early' AND t.state <> 'open'
@@ -162,6 +174,7 @@ DECIDE_EARLY = sa.text(f"""
 """)  # noqa: S608 - made of constants
 
 QUEUE_EARLY = sa.text(f"""{_JOB_FIELDS}
+    FROM next_states n JOIN turns t ON t.turn_id = n.turn_id
     WHERE n.turn_id = :turn_id AND n.outcome = 'queued' ON CONFLICT DO NOTHING
 """)
 
@@ -174,7 +187,7 @@ JUDGE_EARLY = sa.text("""
 # --- linking ---------------------------------------------------------------------------------
 
 
-def _find_chain(within: str = "") -> Statement:
+def _find_chain(within: str = "") -> Query:
     """Find the newest turns of each type, so that none of one type hides those of the other."""
     newest = [
         f"""SELECT * FROM (
@@ -185,7 +198,7 @@ def _find_chain(within: str = "") -> Statement:
     ORDER BY t.created_at DESC LIMIT :most) AS newest_{type_}"""  # noqa: S608 - made of this file's own texts
         for type_ in TurnType
     ]
-    return Statement(sa.text(" UNION ALL ".join(newest)))
+    return Query(sa.text(" UNION ALL ".join(newest)))
 
 
 FIND_CHAIN = _find_chain()
@@ -194,7 +207,7 @@ FIND_CHAIN_IN_SESSION = _find_chain("""AND t.session_id IN (
         SELECT session_id FROM sessions WHERE scope = :scope AND external = :external
         UNION SELECT :external)""")
 
-FIND_REQUEST = Statement(
+FIND_REQUEST = Query(
     sa.text("""
     SELECT turn_id, session_id, parent_id, created_at, state = 'open', trace
     FROM turns WHERE scope = :scope AND request_chain = :chain
@@ -202,7 +215,7 @@ FIND_REQUEST = Statement(
     """)
 )
 
-FIND_REQUEST_IN_SESSION = Statement(
+FIND_REQUEST_IN_SESSION = Query(
     sa.text("""
     SELECT t.turn_id, t.session_id, t.parent_id, t.created_at, t.state = 'open', t.trace
     FROM turns t
@@ -213,7 +226,7 @@ FIND_REQUEST_IN_SESSION = Statement(
     """)
 )
 
-FIND_SESSION = Statement(
+FIND_SESSION = Query(
     sa.text("""
     SELECT session_id FROM sessions
     WHERE scope = :scope AND (external = :name OR session_id = :name)
