@@ -137,12 +137,13 @@ class RowsStatement:
         """
         self._values_of = itemgetter(*columns)
         names, row = ", ".join(columns), f"({', '.join('?' * len(columns))})"
-        self._texts: list[tuple[int, str]] = []
+        self.texts: list[tuple[int, str]] = []
+        """The statements by their numbers of rows, largest first."""
         for count in ROWS_AT_ONCE:
             values = ", ".join([row] * count)
             table = f"WITH given ({names}) AS (VALUES {values}) SELECT * FROM given"  # noqa: S608 - names
             given = f"({table}) AS given"
-            self._texts.append((count, text.format(values=values, given=given)))
+            self.texts.append((count, text.format(values=values, given=given)))
 
     def many(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
         """Write rows; returns how many were changed in all.
@@ -153,7 +154,7 @@ class RowsStatement:
         execute = driver(connection).execute
         values = list(map(self._values_of, rows))
         changed = done = 0
-        for count, text in self._texts:
+        for count, text in self.texts:
             while len(values) - done >= count:
                 some = values[done : done + count]
                 changed += execute(text, [*chain(*some)]).rowcount

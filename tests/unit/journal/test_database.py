@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rejoinder.journal import database, statements
-from rejoinder.journal.database import Database, driver
+from rejoinder.journal.database import Database, RowsStatement, driver
 from rejoinder.journal.sql import SqlJournal
 
 
@@ -49,3 +49,41 @@ def test_a_request_is_looked_for_among_those_of_its_session(path: Path) -> None:
     steps = [row[3] for row in plan]
     assert any("ix_turns_session (session_id=? AND request_chain=?)" in step for step in steps)
     journal.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 32, 33, 100])
+def test_any_number_of_rows_is_written_and_counted(path: Path, count: int) -> None:
+    rows = [{"tenant": f"tenant {number}", "created_at": float(number)} for number in range(count)]
+    writing = Database(f"sqlite:///{path}")
+    try:
+        connection = writing.connect()
+        assert statements.INSERT_TENANT.many(connection, rows) == count
+        assert statements.INSERT_TENANT.many(connection, rows) == 0, "they are there"
+        found = connection.exec_driver_sql("SELECT tenant, created_at FROM tenants ORDER BY 2")
+        assert [tuple(row) for row in found] == [tuple(row.values()) for row in rows]
+        connection.close()
+    finally:
+        writing.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        statements.INSERT_CONTENT_REF,
+        statements.FINISH_TURN,
+        statements.QUEUE_JUDGING,
+        statements.REOPEN_FOR_JUDGING,
+    ],
+)
+def test_rows_are_looked_for_by_key_and_never_in_whole_tables(
+    path: Path, statement: RowsStatement
+) -> None:
+    reading = Database(f"sqlite:///{path}")
+    try:
+        for _, text in statement.texts:
+            explained = f"EXPLAIN QUERY PLAN {text}"
+            plan = driver(reading.reader()).execute(explained, [None] * text.count("?")).fetchall()
+            scanned = [step[3] for step in plan if step[3].startswith("SCAN")]
+            assert all(step == "SCAN given" or "CONSTANT ROW" in step for step in scanned)
+    finally:
+        reading.close()
