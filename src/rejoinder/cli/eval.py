@@ -81,6 +81,14 @@ def personas(
         int, typer.Option(min=1, help="Held-out tasks per persona and measurement.")
     ] = 48,
     measure_every: Annotated[int, typer.Option(min=1, help="Updates between measurements.")] = 1,
+    until_converged: Annotated[
+        bool,
+        typer.Option(
+            "--until-converged",
+            help="End a run as soon as its personas have converged.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = False,
     temperature: Annotated[
         float, typer.Option(min=0.01, max=2.0, help="Of all answers, learning and held out.")
     ] = 0.6,
@@ -174,6 +182,7 @@ def personas(
             minutes=minutes,
             heldout=heldout,
             measure_every=measure_every,
+            until_converged=until_converged,
             people=people,
             answers=answers,
             temperature=temperature,

@@ -46,8 +46,11 @@ def describe(
         voice: who puts their opinions into words.
         learner: what learns; see ``describe_system``.
     """
+    benchmark = asdict(settings)
+    if not settings.until_converged:  # runs of before there was a choice agree with these
+        del benchmark["until_converged"]
     return {
-        "benchmark": asdict(settings),
+        "benchmark": benchmark,
         "personas": {persona.name: persona.digest for persona in personas},
         "tasks": {persona.name: _tasks_digest(persona) for persona in personas},
         "rules": _rules_digest(),

@@ -122,15 +122,22 @@ def sessions_to_streak(sessions: Iterable[SessionRecord]) -> Duration:
     return Duration(count, happened=False)
 
 
-def sessions_to_converge(run: RunRecord, persona: str) -> Duration:
+def sessions_to_converge(
+    sessions: Sequence[SessionRecord], measured: Sequence[Measurement], persona: str
+) -> Duration:
     """Return after how many of the persona's sessions it had converged.
 
     That is when two measurements one after the other have satisfied at least 0.8 of the held-out
     tasks, *and* three first answers in a row, of sessions begun after the first of the two, have
-    passed; whichever comes later. Measurements that failed are passed over.
+    passed; whichever comes later.
+
+    Args:
+        sessions: of a run, in order.
+        measured: its measurements that count.
+        persona: whose.
     """
-    own = [session for session in run.sessions if session.persona == persona]
-    pairs = pairwise(run.measured)
+    own = [session for session in sessions if session.persona == persona]
+    pairs = pairwise(measured)
     good = next((pair for pair in pairs if all(_is_good(one, persona) for one in pair)), None)
     if good is None:
         return Duration(len(own), happened=False)
@@ -189,7 +196,7 @@ class _Watched:
     @classmethod
     def of(cls, run: RunRecord, persona: str) -> _Watched:
         count = sum(session.persona == persona for session in run.sessions)
-        return cls(run, count, sessions_to_converge(run, persona))
+        return cls(run, count, sessions_to_converge(run.sessions, run.measured, persona))
 
     def why_left_out(self, horizon: int) -> str | None:
         """Return why the run is not timed, None if it is.

@@ -22,11 +22,13 @@ SUFFIX, CUT_SUFFIX = ".run.json", ".cut.json"
 
 
 class Ended(StrEnum):
-    """Which limit ended a run."""
+    """What ended a run."""
 
     SESSIONS = "sessions"
     UPDATES = "updates"
     TIME = "time"
+    CONVERGED = "converged"
+    """No limit: all its personas had, and no more was asked."""
     CUT = "cut"
     """None: the run goes on, or broke off there."""
 

@@ -16,9 +16,10 @@ from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import Asker
 from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
+from rejoinder.evaluation.personas.outcomes import sessions_to_converge
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import Ended, HeldOutAnswer, Measurement, RunRecord
-from rejoinder.evaluation.personas.sessions import Population
+from rejoinder.evaluation.personas.sessions import Population, settled
 from rejoinder.evaluation.personas.settings import BenchmarkSettings
 from rejoinder.evaluation.personas.speakers import SpeakerOf
 from rejoinder.evaluation.progress import Snapshot, Watcher
@@ -128,7 +129,7 @@ class _Run:
             raise RejoinderError(f"the start could not be measured: {self._client.failures[-1]}")
         ended = await self._learn()
         newest = max(one.version for one in self._measurements if one.complete)
-        if self._progress.version > newest:
+        if self._progress.version > newest and ended is not Ended.CONVERGED:
             await self._measure()
         return await self._record(ended)
 
@@ -182,10 +183,21 @@ class _Run:
         if talking.done():
             talking.result()  # raises what went wrong
             return Ended.SESSIONS
+        if self._settings.until_converged and self._have_converged:
+            return Ended.CONVERGED
         if self._updates >= self._settings.updates:
             return Ended.UPDATES
         learning = time.monotonic() - self._learning_since
         return Ended.TIME if learning > 60 * self._settings.minutes else None
+
+    @property
+    def _have_converged(self) -> bool:
+        sessions = settled(self._population.records)  # one that ends later must not break a streak
+        measured = [one for one in self._measurements if one.complete]
+        return all(
+            sessions_to_converge(sessions, measured, persona.name).happened
+            for persona in self._spec.personas
+        )
 
     async def _until_wanted(self) -> None:
         """Hold people back, in the order in which they come, while nothing they say is wanted.

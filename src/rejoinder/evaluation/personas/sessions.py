@@ -229,6 +229,15 @@ class Population:
         await self._ask(session, Ask(FAREWELL_TOKENS, temperature, session=name, done=True))
 
 
+def settled(records: Sequence[SessionRecord]) -> list[SessionRecord]:
+    """Return those up to the first session that goes on: none will come in between.
+
+    Args:
+        records: of sessions that have ended, by their numbers.
+    """
+    return [one for place, one in enumerate(records, 1) if one.number == place]
+
+
 def _endless(items: Sequence[_T], rng: random.Random) -> Iterator[_T]:
     """Yield all items in a new order, again and again."""
     return itertools.chain.from_iterable(

@@ -55,6 +55,8 @@ class BenchmarkSettings:
     answers: int | None = None
     """Answers of a session after which a person leaves, content or not; None: as many as the
     persona bears. With 1, all samples are first answers, which is what is measured."""
+    until_converged: bool = False
+    """End a run as soon as its personas have converged: it tells how soon, not how far it gets."""
     measure_at_once: int = 16
     temperature: float = 0.6
 

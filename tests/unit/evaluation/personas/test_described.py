@@ -65,6 +65,14 @@ def test_ports_home_and_journal_are_none() -> None:
     assert moved == system()
 
 
+def test_to_end_once_converged_is_a_setting_and_not_to_is_none() -> None:
+    """So runs of before there was a choice agree with those that do not."""
+    usual = describe((load_persona("no-lists"),), DEFAULT, "", {})
+    assert "until_converged" not in usual["benchmark"]
+    until = replace(DEFAULT, until_converged=True)
+    assert describe((load_persona("no-lists"),), until, "", {}) != usual
+
+
 def test_the_rules_are_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     before = describe((CALM,), DEFAULT, "phrasebook", {})
     monkeypatch.setattr(described, "_RULES", described._RULES[1:])

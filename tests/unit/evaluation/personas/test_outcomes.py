@@ -12,10 +12,15 @@ from rejoinder.evaluation.personas.outcomes import (
     sessions_to_converge,
     sessions_to_streak,
 )
-from rejoinder.evaluation.personas.records import Ended
+from rejoinder.evaluation.personas.records import Ended, RunRecord
+from rejoinder.evaluation.personas.sessions import settled
 from rejoinder.evaluation.statistics import Duration, Estimate
 
 from .kit import measured, run, session
+
+
+def converge(record: RunRecord, persona: str) -> Duration:
+    return sessions_to_converge(record.sessions, record.measured, persona)
 
 
 @pytest.mark.parametrize(
@@ -33,38 +38,44 @@ def test_a_streak_is_three_first_answers_in_a_row(passes: str, duration: Duratio
     assert sessions_to_streak(sessions) == duration
 
 
+def test_a_session_that_goes_on_settles_nothing_behind_it() -> None:
+    """It may end badly, and then there was no streak."""
+    ended = [session(number, True) for number in (1, 2, 4, 5, 6)]
+    assert [one.number for one in settled(ended)] == [1, 2]
+
+
 def test_three_in_a_row_are_not_enough_while_held_out_answers_fail() -> None:
     luck = run("+++-------", [measured(0, 1), measured(1, 7, sessions=10)])
-    assert sessions_to_converge(luck, "calm") == Duration(10, False)
+    assert converge(luck, "calm") == Duration(10, False)
 
 
 def test_held_out_answers_are_not_enough_without_three_in_a_row() -> None:
     good = run("+-+-", [measured(0, 1), measured(1, 10, sessions=2), measured(2, 10, sessions=2)])
-    assert sessions_to_converge(good, "calm") == Duration(4, False)
+    assert converge(good, "calm") == Duration(4, False)
 
 
 def test_a_single_good_measurement_is_luck_and_so_are_two_apart() -> None:
     apart = [measured(0, 1), measured(1, 9, 2), measured(2, 7, 4), measured(3, 9, 6)]
-    assert sessions_to_converge(run("++++++++", apart), "calm") == Duration(8, False)
+    assert converge(run("++++++++", apart), "calm") == Duration(8, False)
 
 
 def test_answers_from_before_the_first_good_measurement_are_no_part_of_the_streak() -> None:
     good = [measured(0, 1), measured(1, 9, sessions=2), measured(2, 9, sessions=2)]
-    assert sessions_to_converge(run("++--", good), "calm") == Duration(4, False)
-    assert sessions_to_converge(run("+++-", good), "calm") == Duration(4, False)
-    assert sessions_to_converge(run("+++-+++", good), "calm") == Duration(7, True)
+    assert converge(run("++--", good), "calm") == Duration(4, False)
+    assert converge(run("+++-", good), "calm") == Duration(4, False)
+    assert converge(run("+++-+++", good), "calm") == Duration(7, True)
 
 
 def test_converged_is_when_the_later_of_both_has_come() -> None:
     late_measurement = [measured(0, 1), measured(1, 8, sessions=3), measured(2, 8, sessions=8)]
-    assert sessions_to_converge(run("---+++--++", late_measurement), "calm") == Duration(8, True)
+    assert converge(run("---+++--++", late_measurement), "calm") == Duration(8, True)
     late_streak = [*late_measurement[:2], measured(2, 9, sessions=4), measured(3, 3, sessions=8)]
-    assert sessions_to_converge(run("--------+++", late_streak), "calm") == Duration(11, True)
+    assert converge(run("--------+++", late_streak), "calm") == Duration(11, True)
 
 
 def test_a_measurement_that_failed_is_passed_over() -> None:
     between = [measured(0, 1), measured(1, 9, 2), measured(2, 0, 4, failed=3), measured(3, 9, 5)]
-    assert sessions_to_converge(run("--+++", between), "calm") == Duration(5, True)
+    assert converge(run("--+++", between), "calm") == Duration(5, True)
     (found,) = outcomes([run("--+++", [*between, measured(4, 0, 5, failed=1)])])
     assert found.passed_after.value == pytest.approx(0.9)
     assert found.failures.measurements == 2
@@ -85,8 +96,8 @@ def test_a_joint_run_counts_each_personas_own_sessions() -> None:
             replace(measured(2, 9, sessions=4), personas=both, divergence=None),
         ),
     )
-    assert sessions_to_converge(joint, "calm") == Duration(4, True)
-    assert sessions_to_converge(joint, "loud") == Duration(4, False)
+    assert converge(joint, "calm") == Duration(4, True)
+    assert converge(joint, "loud") == Duration(4, False)
     calm, loud = outcomes([joint])
     assert (calm.subject.title, loud.subject.title) == ("calm (joint)", "loud (joint)")
     assert calm.divergence is None

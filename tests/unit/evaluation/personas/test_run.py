@@ -14,6 +14,7 @@ from fake_gateway import Asked, FakeGateway
 from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.personas.learner import Learner, RunningGateway
+from rejoinder.evaluation.personas.outcomes import sessions_to_converge
 from rejoinder.evaluation.personas.persona import load_persona
 from rejoinder.evaluation.personas.records import Ended, RunRecord
 from rejoinder.evaluation.personas.run import MEASURE_TRIES, RunSpec, run_once
@@ -173,6 +174,23 @@ async def test_the_session_limit_ends_a_run(gateway: FakeGateway) -> None:
 async def test_the_time_limit_ends_a_run(gateway: FakeGateway) -> None:
     record = await run(gateway, replace(SETTINGS, minutes=0.0))
     assert record.ended is Ended.TIME
+
+
+async def test_a_run_may_end_once_its_personas_have_converged(gateway: FakeGateway) -> None:
+    answer_by_version(gateway)
+    settings = replace(SETTINGS, sessions=200, updates=1000, until_converged=True)
+    record = await run(gateway, settings)
+    assert record.ended is Ended.CONVERGED
+    assert len(record.sessions) < 100
+    took = sessions_to_converge(record.sessions, record.measured, "no-lists")
+    assert took.happened
+    assert took.length <= len(record.sessions)
+
+
+async def test_who_never_converges_runs_to_a_limit(gateway: FakeGateway) -> None:
+    gateway.answer = lambda _: "1. Eat\n2. Sleep"
+    record = await run(gateway, replace(SETTINGS, sessions=20, updates=1000, until_converged=True))
+    assert record.ended is Ended.SESSIONS
 
 
 async def test_answers_that_give_no_sample_are_made_up_for_until_the_last_session(
