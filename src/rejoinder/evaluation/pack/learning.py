@@ -19,7 +19,7 @@ from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.pack.average import PackedAverage
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows
-from rejoinder.evaluation.pack.stacked import StackedModel, padded_groups
+from rejoinder.evaluation.pack.stacked import StackedModel, copy_seat, padded_groups
 from rejoinder.evaluation.pack.teaching import PackedTeachers
 from rejoinder.models.logprobs import chunked_logprobs
 from rejoinder.trainer.base import SignalledTurn
@@ -66,10 +66,10 @@ class SeatTraining:
         return loss.candidates(self.config.loss)
 
     @property
-    def keeps(self) -> float | None:
-        """Share of a teacher's weights that a step keeps; None: all, it is frozen."""
+    def teacher_keeps(self) -> float | None:
+        """Share of a teacher's weights that a step keeps; None: it has none, or a frozen one."""
         teacher = self.config.teacher
-        if teacher.weights == "frozen":
+        if not self.compared.count or teacher.weights == "frozen":
             return None
         return teacher.decay if teacher.weights == "ema" else 0.0
 
@@ -78,26 +78,44 @@ class PackedTrainer:
     """Weights in training and their optimizer, for all seats."""
 
     def __init__(
-        self, model: StackedModel, start: StackedModel, seats: Sequence[SeatTraining]
+        self, model: StackedModel, start: StackedModel, runs: Sequence[SeatTraining]
     ) -> None:
-        """``start`` holds the start weights in one seat: reference and teacher of all."""
-        self._model, self._start, self._seats = model, start, list(seats)
-        self._losses: list[Loss] = [find_loss(one.loss, one.config.algorithm) for one in seats]
-        compared = [one.compared for one in seats]
-        keeps = {
-            number: own
-            for number, one in enumerate(seats)
-            if compared[number].count and (own := one.keeps) is not None
-        }
-        self._top = max(one.count for one in compared)
-        self._teachers = PackedTeachers(model, start, compared, keeps)
-        self._has_reference = any(one.config.loss.kl_coefficient for one in seats)
-        self._budget = _MOST_IDS // len(self._seats)
+        """Let the first runs take their seats.
+
+        Args:
+            model: the weights in training.
+            start: the start weights in one seat: reference and teacher of all.
+            runs: all that will sit here; those that come later do so by ``begin``.
+        """
+        self._model, self._start, self._runs = model, start, runs
+        self._seats: list[SeatTraining] = list(runs[: model.seats])
+        self._losses: dict[int, Loss] = {}
+        self._top = max(one.compared.count for one in runs)
+        has_own = any(one.teacher_keeps for one in runs)
+        self._teachers = PackedTeachers(model, start, self._top, differs=has_own)
+        self._has_reference = any(one.config.loss.kl_coefficient for one in runs)
+        self._budget = _MOST_IDS // model.seats
         for weight in model.weights.values():
             weight.requires_grad_()
-        averages = {number: one.config.average for number, one in enumerate(seats)}
-        self._served = PackedAverage(model, averages)
-        self._adam = _Adam(model.weights, [one.config for one in seats])
+        self._served = PackedAverage(model, differs=any(one.config.average for one in runs))
+        self._adam = _Adam(model.weights, model.seats)
+        for seat in range(model.seats):
+            self.begin(seat, seat)
+
+    def begin(self, seat: int, run: int) -> None:
+        """Let a run take a seat: from the start weights, with nothing learnt.
+
+        Args:
+            seat: which; whoever sat there has gone.
+            run: its place among all runs.
+        """
+        training = self._runs[run]
+        self._seats[seat] = training
+        self._losses[seat] = find_loss(training.loss, training.config.algorithm)
+        copy_seat(self._start, 0, self._model, seat)
+        self._adam.begin(seat, training.config)
+        self._teachers.begin(seat, training.compared, training.teacher_keeps)
+        self._served.begin(seat, training.config.average)
 
     @property
     def served(self) -> StackedModel:
@@ -220,15 +238,22 @@ class PackedTrainer:
 class _Adam:
     """AdamW (Loshchilov and Hutter 2019) with a step number, rate and clip for each seat."""
 
-    def __init__(self, weights: Mapping[str, Tensor], seats: Sequence[TrainerConfig]) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], seats: int) -> None:
         self._weights = weights
-        self._seats = seats
-        self._steps = [0] * len(seats)
+        self._seats: dict[int, TrainerConfig] = {}
+        self._steps = [0] * seats
         """Steps taken of each seat: the learning rate follows from it."""
-        self._updates = [0] * len(seats)
+        self._updates = [0] * seats
         """Those that changed weights: the moments' bias follows from it."""
         self._first = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         self._second = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+
+    def begin(self, seat: int, config: TrainerConfig) -> None:
+        """Begin at a seat with no step taken."""
+        self._seats[seat] = config
+        self._steps[seat] = self._updates[seat] = 0
+        for moments in (*self._first.values(), *self._second.values()):
+            moments[seat] = 0.0
 
     @torch.no_grad()
     def apply(self, stepping: Sequence[int], changing: Sequence[int]) -> list[int]:
@@ -244,7 +269,7 @@ class _Adam:
             return []
         squares = [grad.flatten(1).square().sum(1) for grad in grads.values()]
         norms = torch.stack(squares).sum(0).sqrt().tolist()
-        rules = [_STAY] * len(self._seats)
+        rules = [_STAY] * len(self._steps)
         for seat in changing:
             if math.isfinite(norms[seat]):
                 self._updates[seat] += 1

@@ -1,5 +1,7 @@
 """Runs several systems side by side on one device, in turns of one batch for all of them.
 
+Who has ended makes room for the next one, which begins at the start weights.
+
 Everybody's requests are answered together, then everybody's verdicts are read, then all steps that
 are due are taken together. People wait meanwhile, as they do for a full batch elsewhere. A system
 whose step is due answers nobody before it, so that its course does not depend on who else is in the
@@ -9,7 +11,7 @@ pack, but for rounding.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -73,12 +75,13 @@ def refuse_unpackable(config: Config) -> None:
 class Pack:
     """Systems of one model, each with its own configuration of learning."""
 
-    def __init__(self, configs: Sequence[Config], updates: int) -> None:
-        """Load the model for every system.
+    def __init__(self, configs: Sequence[Config], updates: int, at_once: int | None = None) -> None:
+        """Load the model for every system of which there are so many at once.
 
         Args:
             configs: of the systems, all with the same model.
             updates: steps after which a system takes none.
+            at_once: seats; None: one for each.
 
         Raises:
             ConfigError: it cannot be stacked, or a configuration cannot be followed.
@@ -94,18 +97,22 @@ class Pack:
             torch.set_float32_matmul_precision("high")
         self._tokenizer = load_tokenizer(path)
         self._renderer = ChatTemplateRenderer(self._tokenizer)
-        self._model = StackedModel(path, len(configs), device)
+        self._configs, self._updates = configs, updates
+        self._model = StackedModel(path, min(at_once or len(configs), len(configs)), device)
         start = StackedModel(path, 1, device)
         self._frozen = FrozenEngine(start, self._tokenizer, first.model.policy)
         self._judging: set[asyncio.Task[None]] = set()
         self._put_off = 0
-        self._seats = [Seat(self._parts(config, updates), self._judging.add) for config in configs]
+        self._seats = [self._seat(number) for number in range(self._model.seats)]
         trainings = [
             SeatTraining(config.trainer, build_algorithm(config.trainer).loss) for config in configs
         ]
         self._trainer = PackedTrainer(self._model, start, trainings)
 
-    def _parts(self, config: Config, updates: int) -> Parts:
+    def _seat(self, number: int) -> Seat:
+        return Seat(self._parts(self._configs[number]), self._judging.add)
+
+    def _parts(self, config: Config) -> Parts:
         setting = JudgeSetting(
             config.judge, config.model.policy, self._frozen, self._tokenizer, config.model.path
         )
@@ -124,7 +131,7 @@ class Pack:
             tokenizer=self._tokenizer,
             engine=self._frozen,
             context_length=context,
-            updates=updates,
+            updates=self._updates,
         )
 
     def _hinted(self, longest: int, config: Config) -> HintRenderer:
@@ -133,13 +140,18 @@ class Pack:
         return HintRenderer(self._renderer, longest, token_bytes, times)
 
     async def run(self, works: Sequence[Work[_T]]) -> list[_T | RejoinderError]:
-        """Do one work at each seat, and return what each found, or why it found nothing.
+        """Do the work of each system, and return what each found, or why it found nothing.
 
         Any other error than a ``RejoinderError`` is a fault of the program and ends all works.
+
+        Args:
+            works: of the systems, in their order.
         """
+        found: dict[int, _T | RejoinderError] = {}
+        todo = iter(list(enumerate(works))[len(self._seats) :])
         runs = [
-            asyncio.create_task(self._sit(seat, work))
-            for seat, work in zip(self._seats, works, strict=True)
+            asyncio.create_task(self._occupy(seat, works[seat], todo, found))
+            for seat in range(len(self._seats))
         ]
         try:
             while not all(run.done() for run in runs):
@@ -148,12 +160,26 @@ class Pack:
                 for run in runs:
                     if run.done():
                         run.result()  # raises what went wrong
-            return [run.result() for run in runs]
+            return [found[number] for number in range(len(works))]
         finally:
             tasks = (*runs, *self._judging)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _occupy(
+        self,
+        seat: int,
+        first: Work[_T],
+        todo: Iterator[tuple[int, Work[_T]]],
+        found: dict[int, _T | RejoinderError],
+    ) -> None:
+        """Do the first work of a seat, and then what is left to do."""
+        found[seat] = await self._sit(self._seats[seat], first)
+        for number, work in todo:
+            self._trainer.begin(seat, number)
+            self._seats[seat] = self._seat(number)
+            found[number] = await self._sit(self._seats[seat], work)
 
     async def _sit(self, seat: Seat, work: Work[_T]) -> _T | RejoinderError:
         try:

@@ -183,6 +183,13 @@ class StackedModel:
         return projected.view(self.seats * rows, -1, heads, self.head_dim).transpose(1, 2)
 
 
+@torch.no_grad()
+def copy_seat(source: StackedModel, place: int, target: StackedModel, seat: int) -> None:
+    """Give a seat of ``target`` the weights of a place of ``source``."""
+    for name, weight in target.weights.items():
+        weight[seat] = source.weights[name][place]
+
+
 def padded_groups(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Group rows, the longest first, so that few groups are needed and padding counts, too.
 

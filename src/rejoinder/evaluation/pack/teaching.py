@@ -6,7 +6,7 @@ one and the same model, those that follow their policy are a stack of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -27,26 +27,32 @@ class PackedTeachers:
     """The teacher of each seat."""
 
     def __init__(
-        self,
-        model: StackedModel,
-        start: StackedModel,
-        compared: Sequence[Candidates],
-        keeps: Mapping[int, float],
+        self, model: StackedModel, start: StackedModel, top: int, *, differs: bool
     ) -> None:
-        """Begin at the weights as they are.
+        """Begin with no teacher.
 
         Args:
             model: the weights in training.
             start: the start weights in one seat.
-            compared: of each seat, which tokens its loss compares.
-            keeps: of seats whose teacher follows the policy, the share of its weights that a step
-                keeps; with 0 it is the policy itself. The others have a frozen one.
+            top: tokens of each place that are compared at any seat, at the most.
+            differs: whether the teacher of any run that will sit here keeps weights of its own.
         """
         self._start = start
-        self._compared = compared
-        self._keeps = keeps
-        self._top = max(one.count for one in compared)
-        self._moving = PackedAverage(model, keeps)
+        self._top = top
+        self._compared: dict[int, Candidates] = {}
+        self._moving = PackedAverage(model, differs=differs)
+
+    def begin(self, seat: int, compared: Candidates, keeps: float | None) -> None:
+        """Teach a seat by another teacher, which begins at its weights as they are.
+
+        Args:
+            seat: which.
+            compared: which tokens its loss compares.
+            keeps: the share of the teacher's weights that a step keeps; with 0 it is the policy
+                itself. None: it is frozen.
+        """
+        self._compared[seat] = compared
+        self._moving.begin(seat, keeps)
 
     def follow(self, seats: Sequence[int]) -> None:
         """Move the teachers of seats whose weights a step has changed."""
@@ -66,13 +72,13 @@ class PackedTeachers:
             if turn.teacher_prompts
         ]
         found: dict[int, Tensor] = {}
-        frozen = [one for one in asked if one[0] not in self._keeps]
+        frozen = [one for one in asked if one[0] not in self._moving]
         for group in padded_groups([row_length(turn) for *_, turn in frozen], _WIDE):
             members = [frozen[index] for index in group]
             self._read(self._start, [members], batch, compared, found)
         own: list[list[tuple[int, int, SignalledTurn]]] = [[] for _ in batch.turns]
         for one in asked:
-            if one[0] in self._keeps:
+            if one[0] in self._moving:
                 own[one[0]].append(one)
         if any(own):
             self._read(self._moving.model, own, batch, compared, found)

@@ -116,30 +116,28 @@ def _make_runs(jobs: Sequence[Job], keep: Path | None, console: Console) -> list
 
 def _make_packs(jobs: Sequence[Job], plan: Plan, console: Console) -> list[FailedRun]:
     """Make those that are missing, several at a time, and return those that failed."""
-    size = plan.packed
     missing = [job for job in jobs if not job.is_finished]
     console.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs finished before")
+    if not missing:
+        return []
+    with LiveView(console) as view:
+        found = asyncio.run(_run_pack(missing, plan, view))
     failed: list[FailedRun] = []
-    for start in range(0, len(missing), size):
-        members = missing[start : start + size]
-        console.print(f"runs {start + 1} to {start + len(members)} of {len(missing)}")
-        with LiveView(console) as view:
-            found = asyncio.run(_run_pack(members, plan.settings.updates, view))
-        for job, error in zip(members, found, strict=True):
-            if error is not None:
-                failed.append(job.failed(str(error)))
-                console.print(Text(f"{job.name} has failed: {error}"), soft_wrap=True)
+    for job, error in zip(missing, found, strict=True):
+        if error is not None:
+            failed.append(job.failed(str(error)))
+            console.print(Text(f"{job.name} has failed: {error}"), soft_wrap=True)
     return failed
 
 
 async def _run_pack(
-    jobs: Sequence[Job], updates: int, watcher: Watcher
+    jobs: Sequence[Job], plan: Plan, watcher: Watcher
 ) -> list[RejoinderError | None]:
     """Make runs side by side; return why each has failed, if it has."""
     from rejoinder.evaluation.pack.pack import Pack
 
     together = Together(watcher, len(jobs))
-    pack = Pack([job.config(Path()) for job in jobs], updates)
+    pack = Pack([job.config(Path()) for job in jobs], plan.settings.updates, plan.packed)
     return await pack.run([job.run_packed(together) for job in jobs])
 
 

@@ -180,6 +180,28 @@ def test_seats_have_betas_decay_and_clip_of_their_own(path: Path) -> None:
     assert_same(model, 1, by_the_trainer(path, other, "policy", second))
 
 
+def test_who_takes_a_seat_over_finds_nothing_of_who_left(path: Path, tmp_path: Path) -> None:
+    """Neither weights nor moments, nor an average to serve, nor a teacher that moves."""
+    before = TRAINING.model_copy(update={"average": 0.7})
+    after = distilling(3e-3, kind="topk", top=5).model_copy(
+        update={"average": 0.4, "teacher": TeacherConfig(weights="ema", decay=0.5)}
+    )
+    steps = [turns_of(seed, 7, hints=True) for seed in (3, 4)]
+    model = StackedModel(path, 1, CPU)
+    runs = [SeatTraining(before, "policy"), SeatTraining(after, "distil_topk")]
+    trainer = PackedTrainer(model, StackedModel(path, 1, CPU), runs)
+    for seed in (1, 2):
+        assert trainer.step({0: turns_of(seed, 5, hints=False)}) == []
+    trainer.begin(0, 1)
+    for turns in steps:
+        assert trainer.step({0: turns}) == []
+    assert_same(model, 0, by_the_trainer(path, after, "distil_topk", steps))
+    by_the_backend(path, after, "distil_topk", steps).save_weights(tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    served = {name: weight.float() for name, weight in load_file(file).items()}
+    assert_same(trainer.served, 0, {name: served[name] for name in trainer.served.weights})
+
+
 def test_seats_without_a_teacher_keep_no_average(path: Path) -> None:
     config = TRAINING.model_copy(update={"teacher": TeacherConfig(weights="ema")})
     model = StackedModel(path, 2, CPU)

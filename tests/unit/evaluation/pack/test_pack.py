@@ -86,8 +86,10 @@ def benchmark(seed: int = 0, settings: BenchmarkSettings = SETTINGS) -> Work[Run
     return work
 
 
-async def run(configs: Sequence[Config], works: Sequence[Work[RunRecord]]) -> list[object]:
-    pack = Pack(configs, SETTINGS.updates)
+async def run(
+    configs: Sequence[Config], works: Sequence[Work[RunRecord]], at_once: int | None = None
+) -> list[object]:
+    pack = Pack(configs, SETTINGS.updates, at_once)
     return list(await asyncio.wait_for(pack.run(works), 60))
 
 
@@ -103,6 +105,21 @@ def course(record: object) -> tuple[object, ...]:
     ]
     ended = measured[-1].sessions - SETTINGS.people
     return (record.sessions[:ended], measured, record.samples)
+
+
+async def test_more_runs_than_seats_take_those_that_others_have_left(path: Path) -> None:
+    configs = [system(path, batch_size=size) for size in (4, 3)]
+    alone = [(await run([one], [benchmark(seed)]))[0] for seed, one in enumerate(configs)]
+    found = await run(configs, [benchmark(seed) for seed in range(2)], at_once=1)
+    assert [course(one) for one in found] == [course(one) for one in alone]
+
+
+async def test_who_fails_leaves_its_seat_to_the_next(path: Path) -> None:
+    async def fails(_: Seat) -> RunRecord:
+        raise RejoinderError("it could not be")
+
+    found = await run([system(path)] * 3, [fails, fails, benchmark()], at_once=1)
+    assert [isinstance(one, RejoinderError) for one in found] == [True, True, False]
 
 
 async def test_a_run_makes_its_updates_and_measures_each(path: Path) -> None:
