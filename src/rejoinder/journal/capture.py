@@ -39,6 +39,8 @@ from rejoinder.types import Fate, Message, TurnState, TurnType, new_id
 
 Row = dict[str, Any]
 
+HUGE_BYTES = 65_536
+"""Contents from this size on are written one by one."""
 GONE_S = 86_400.0
 """A process that has not reported for a day is forgotten: each start brings a new one."""
 
@@ -63,6 +65,7 @@ class TurnGroup:
         self._tenants: dict[str, Row] = {}
         self._sessions: dict[str, Row] = {}
         self._contents: dict[bytes, Row] = {}
+        self._huge: dict[bytes, Row] = {}
         self._refs: dict[tuple[str, bytes], Row] = {}
         self._turns: dict[str, Row] = {}
         self._prompts: list[Row] = []
@@ -99,6 +102,7 @@ class TurnGroup:
             (sql.INSERT_TENANT, self._tenants.values()),
             (sql.UPSERT_SESSION, self._sessions.values()),
             (sql.INSERT_CONTENT, self._contents.values()),
+            (sql.INSERT_HUGE_CONTENT, self._huge.values()),
             (sql.INSERT_TURN, self._turns.values()),
             (sql.INSERT_CONTENT_REF, self._refs.values()),
             (sql.INSERT_ANSWER, self._answers),
@@ -264,7 +268,8 @@ class TurnGroup:
 
         def store(data: bytes) -> bytes:
             digest = digest_of(data)
-            self._contents[digest] = {"digest": digest, "data": data}
+            contents = self._contents if len(data) < HUGE_BYTES else self._huge
+            contents[digest] = {"digest": digest, "data": data}
             self._refs[turn_id, digest] = {"turn_id": turn_id, "digest": digest}
             return digest
 

@@ -1,8 +1,8 @@
 """The database behind the journal: one write connection, one read connection per thread.
 
 SQLite runs in WAL mode with a full flush per commit, so that a committed transaction survives a
-power cut. Reads never wait for the writer. Another database needs its own class here and nothing
-else: the statements are SQLAlchemy Core or standard SQL.
+power cut. Reads never wait for the writer. Another database needs its own class here, and types
+for the values of a ``RowsStatement``; the other statements are SQLAlchemy Core or standard SQL.
 """
 
 from __future__ import annotations
@@ -36,12 +36,20 @@ ROWS_AT_ONCE = (32, 16, 8, 4, 2, 1)
 """How many rows one statement writes; any number of rows is made up of these."""
 KEPT_STATEMENTS = 256
 """Compiled statements that a connection keeps: those of all these numbers and some more."""
+OLDEST_SQLITE = (3, 33)
+"""The first one that knows UPDATE with FROM."""
 
 
 class Database:
     """Connections to one journal database. Safe to use from any thread."""
 
     def __init__(self, url: str) -> None:
+        """Open no connection yet.
+
+        Raises:
+            JournalError: it is no URL of an SQLite file, or this Python's SQLite is too old.
+        """
+        _refuse_old_sqlite()
         self.url = url
         self.path = database_file(url)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,19 +135,22 @@ class RowsStatement:
     wait for it again and again while requests are served.
     """
 
-    def __init__(self, text: str, columns: Sequence[str]) -> None:
-        """Make one statement for each number of rows in ``ROWS_AT_ONCE``.
+    def __init__(
+        self, text: str, columns: Sequence[str], rows_at_once: Sequence[int] = ROWS_AT_ONCE
+    ) -> None:
+        """Make one statement for each number of rows.
 
         Args:
             text: with ``{values}`` in the place of the rows behind VALUES, or ``{given}`` in that
                 of a table of them, which is called ``given``.
             columns: of a row, in order; two or more.
+            rows_at_once: numbers of rows, largest first, down to 1.
         """
         self._values_of = itemgetter(*columns)
         names, row = ", ".join(columns), f"({', '.join('?' * len(columns))})"
         self.texts: list[tuple[int, str]] = []
         """The statements by their numbers of rows, largest first."""
-        for count in ROWS_AT_ONCE:
+        for count in rows_at_once:
             values = ", ".join([row] * count)
             table = f"WITH given ({names}) AS (VALUES {values}) SELECT * FROM given"  # noqa: S608 - names
             given = f"({table}) AS given"
@@ -197,6 +208,16 @@ def database_file(url: str) -> Path:
     if not parsed.database or parsed.database == ":memory:":
         raise JournalError("journal.url must name a file: several processes share the journal")
     return Path(parsed.database).expanduser().absolute()
+
+
+def _refuse_old_sqlite() -> None:
+    """Say at once what would fail with the first answer, as a fault of syntax."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise JournalError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, and the journal needs {needed} or "
+            "newer: use another build of Python, such as one that uv installs"
+        )
 
 
 def _create_private(path: Path) -> None:

@@ -1,14 +1,16 @@
 """The statements of the frequent writes and reads, compiled once at import.
 
-Standard SQL; the ones that insert whole rows are made from the schema.
+Standard SQL but for UPDATE with FROM; the ones that insert whole rows are made from the schema.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from rejoinder.journal import schema
-from rejoinder.journal.database import Query, RowsStatement
+from rejoinder.journal.database import ROWS_AT_ONCE, Query, RowsStatement
 from rejoinder.types import TurnType
 
 JUDGEABLE = """(
@@ -31,14 +33,16 @@ END"""
 """Of a turn ``t``: what becomes of a new next state. ``early`` is settled when it is answered."""
 
 
-def _insert(table: sa.Table, then: str = "") -> RowsStatement:
+def _insert(
+    table: sa.Table, then: str = "", rows_at_once: Sequence[int] = ROWS_AT_ONCE
+) -> RowsStatement:
     names = table.c.keys()
     into = f"INSERT INTO {table.name} ({', '.join(names)})"
-    return RowsStatement(f"{into} VALUES {{values}} {then}", names)
+    return RowsStatement(f"{into} VALUES {{values}} {then}", names, rows_at_once)
 
 
-def _insert_new(table: sa.Table) -> RowsStatement:
-    return _insert(table, "ON CONFLICT DO NOTHING")
+def _insert_new(table: sa.Table, rows_at_once: Sequence[int] = ROWS_AT_ONCE) -> RowsStatement:
+    return _insert(table, "ON CONFLICT DO NOTHING", rows_at_once)
 
 
 def _upsert(table: sa.Table) -> RowsStatement:
@@ -52,6 +56,8 @@ def _upsert(table: sa.Table) -> RowsStatement:
 
 INSERT_TENANT = _insert_new(schema.tenants)
 INSERT_CONTENT = _insert_new(schema.contents)
+INSERT_HUGE_CONTENT = _insert_new(schema.contents, [1])
+"""One at a time: a kept statement holds copies of its last values until it runs again."""
 INSERT_TURN = _insert(schema.turns)
 INSERT_ANSWER = _insert(schema.answers)
 INSERT_RESPONSE = _insert(schema.responses)

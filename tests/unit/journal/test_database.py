@@ -6,9 +6,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from journal_story import opening, user
 
+from rejoinder.errors import JournalError
 from rejoinder.journal import database, statements
+from rejoinder.journal.capture import HUGE_BYTES, TurnGroup
 from rejoinder.journal.database import Database, RowsStatement, driver
+from rejoinder.journal.feedback import SCORES_TEACH
+from rejoinder.journal.memory import TurnMemory
 from rejoinder.journal.sql import SqlJournal
 
 
@@ -87,3 +92,26 @@ def test_rows_are_looked_for_by_key_and_never_in_whole_tables(
             assert all(step == "SCAN given" or "CONSTANT ROW" in step for step in scanned)
     finally:
         reading.close()
+
+
+def test_an_sqlite_that_is_too_old_is_told_before_anything_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one row a statement it served; then the first answer failed by a fault of syntax."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 31, 1))
+    with pytest.raises(JournalError, match=r"needs 3\.33 or newer: use another build of Python"):
+        Database(f"sqlite:///{tmp_path / 'home' / 'journal.db'}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_huge_contents_are_written_one_at_a_time(path: Path) -> None:
+    """Kept statements hold their last values: images of many rows stayed in memory for good."""
+    written: list[str] = []
+    with SqlJournal(f"sqlite:///{path}") as journal, journal.database.snapshot() as connection:
+        group = TurnGroup(TurnMemory(), SCORES_TEACH)
+        texts = [letter * HUGE_BYTES for letter in "abc"] + [letter * 1000 for letter in "def"]
+        group.add(opening(messages=[user(text) for text in texts]))
+        driver(connection).set_trace_callback(written.append)
+        group.apply(connection)
+        stored = [text for text in written if text.startswith("INSERT INTO contents")]
+        assert [text.count("x'") for text in stored] == [4, 2, 2, 2, 2]
