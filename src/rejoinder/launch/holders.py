@@ -7,10 +7,14 @@ is told by ``/proc``, to its own user; elsewhere nobody is found.
 from __future__ import annotations
 
 import contextlib
+import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+_Address = IPv4Address | IPv6Address
 _PROC = Path("/proc")
 _LISTENING = "0A"
 _LOCK, _JOURNAL = ("run", "up.lock"), "journal.db"
@@ -30,16 +34,22 @@ class Holder:
     """Whether it is ``rejoinder up``, which all roles end with."""
 
 
-def holder_of(port: int) -> Holder | None:
-    """Return who listens on a port of this machine, the process to be stopped first; or None."""
-    sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
+def holder_of(host: str, port: int) -> Holder | None:
+    """Return who is in the way of listening there, the process to be stopped first; or None.
+
+    Args:
+        host: address or name that the port could not be bound on: the same port of another address
+            is another's business.
+        port: taken.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _inodes(_resolved(host), port)}
     found = list(_holders(sockets)) if sockets else []
     # The roles have inherited the socket of the `up` that would start them again.
     found.sort(key=lambda one: (not one.is_up, one.home is None, one.process))
     return found[0] if found else None
 
 
-def _inodes(port: int) -> Iterator[str]:
+def _inodes(wanted: _Address, port: int) -> Iterator[str]:
     for table in ("tcp", "tcp6"):
         try:
             lines = (_PROC / "self" / "net" / table).read_text("ascii").splitlines()[1:]
@@ -47,8 +57,30 @@ def _inodes(port: int) -> Iterator[str]:
             continue
         for line in lines:
             _, local, _, state, *rest = line.split()
-            if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
-                yield rest[5]
+            address, _, number = local.rpartition(":")
+            if state == _LISTENING and int(number, 16) == port:
+                there = _listed(address)
+                if there == wanted or there.is_unspecified or wanted.is_unspecified:
+                    yield rest[5]
+
+
+def _resolved(host: str) -> _Address:
+    """Return the address that ``bind_port`` takes for a host."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return _unmapped(ip_address(str(found[0][4][0]).partition("%")[0]))
+
+
+def _listed(address: str) -> _Address:
+    """Read an address as the tables have it: words of four bytes in the machine's order."""
+    packed = bytes.fromhex(address)
+    if sys.byteorder == "little":
+        packed = b"".join(packed[at : at + 4][::-1] for at in range(0, len(packed), 4))
+    return _unmapped(ip_address(packed))
+
+
+def _unmapped(address: _Address) -> _Address:
+    """Return the address of IPv4 that one of IPv6 stands for."""
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _holders(sockets: set[str]) -> Iterator[Holder]:

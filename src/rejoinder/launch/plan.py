@@ -45,19 +45,26 @@ def bind_all(config: Config) -> tuple[Config, list[RoleSpec]]:
     """Bind every port and return the four roles in the order of their start.
 
     Raises:
+        ConfigError: gateway and engine are to have the same port.
         RejoinderError: ports are taken, all of which it names, or one cannot be bound; those that
             were bound are free again.
     """
-    bound, taken = list[RoleSpec](), list[PortTaken]()
+    bound, taken, ours = list[RoleSpec](), list[PortTaken](), set[int]()
     with ExitStack() as undo:
         for bind in (bind_engine, bind_gateway):
             try:
                 config, role = bind(config)
             except PortTaken as error:  # the other one may be taken, too: both are told at once
+                if config.gateway.port in ours:
+                    raise ConfigError(
+                        f"gateway.port and engine.port are both {config.gateway.port}: set one of "
+                        "them to another port (0 picks a free one)"
+                    ) from error
                 taken.append(error)
                 continue
             assert role.listener is not None
             undo.callback(role.listener.close)
+            ours.add(bound_port(role.listener))
             bound.append(role)
         if taken:
             raise all_taken(taken)

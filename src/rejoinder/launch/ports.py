@@ -93,7 +93,7 @@ def _told(host: str, ports: Mapping[str, int]) -> str:
     """Say which ports are taken, by whom, and what to do."""
     by_holder: dict[Holder | None, list[int]] = {}
     for port in dict.fromkeys(ports.values()):
-        by_holder.setdefault(holder_of(port), []).append(port)
+        by_holder.setdefault(holder_of(host, port), []).append(port)
     taken = ", and ".join(
         f"{_counted(numbers)} on {host} {'is' if len(numbers) == 1 else 'are'} taken by {_name(by)}"
         for by, numbers in by_holder.items()

@@ -31,7 +31,7 @@ def test_taken_ports_are_told_in_one_line_with_who_has_them(
     """A second ``up`` named one port at a time, and a program that nobody could find."""
     up = Holder(12, Path("/home/me/.rejoinder"), is_up=True)
     holders = {1: up, 2: up, 3: Holder(13, Path("/h")), 4: Holder(14, None)}
-    monkeypatch.setattr(ports, "holder_of", holders.get)
+    monkeypatch.setattr(ports, "holder_of", lambda _host, port: holders.get(port))
 
     def told(gateway: int, engine: int) -> str:
         faults = [PortTaken("::1", {"a": gateway}), PortTaken("::1", {"b": engine})]

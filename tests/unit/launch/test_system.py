@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from rejoinder.config import Config, GatewayConfig, TorchEngineConfig
-from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, RejoinderError
+from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderError
 from rejoinder.launch import system as system_module
 from rejoinder.launch.base import RoleEnded, RoleRunning, RoleSpec
 from rejoinder.launch.local import STEADY_S
 from rejoinder.launch.logs import RoleLog
+from rejoinder.launch.plan import bind_all
 from rejoinder.launch.ports import bind_port, bound_port
 from rejoinder.launch.system import TRIES_AT_START, LocalSystem, missing_parts
 
@@ -127,6 +128,28 @@ def test_a_killed_role_is_not_given_the_words_of_an_earlier_end(
 ) -> None:
     write_log(launcher, "error: of another life")
     assert "another life" not in system.told(end(-9, lives=2))
+
+
+def test_one_port_for_gateway_and_engine_is_told_as_that(config: Config) -> None:
+    """It was taken "by another program", whose process was the one that told."""
+    with bind_port("127.0.0.1", 0, "gateway.port") as listener:
+        port = bound_port(listener)
+
+    def of(gateway_host: str) -> Config:
+        return config.model_copy(
+            update={
+                "gateway": GatewayConfig(host=gateway_host, port=port),
+                "engine": TorchEngineConfig(port=port),
+            }
+        )
+
+    for host in ("127.0.0.1", "0.0.0.0"):
+        with pytest.raises(ConfigError, match=f"port and engine.port are both {port}: set one"):
+            bind_all(of(host))
+    _, roles = bind_all(of("127.0.0.2"))
+    for role in roles[:2]:
+        assert role.listener is not None
+        role.listener.close()
 
 
 def test_ports_are_bound_before_anything_starts_and_freed_at_the_end(config: Config) -> None:
