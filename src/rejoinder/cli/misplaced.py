@@ -19,14 +19,15 @@ def corrected(arguments: Sequence[str]) -> str:
     left = list(arguments)
     while left:
         argument = left.pop(0)
-        name, _, value = argument.partition("=")
+        name, given, value = argument.partition("=")
         if argument == "--":  # what follows is no option
             rest += [argument, *left]
             break
         if name in WITH_VALUE and value:
             first.append(argument)
         elif name in WITH_VALUE:
-            first += [name, left.pop(0) if left else WITH_VALUE[name]]
+            is_there = not given and left and not left[0].startswith("-")
+            first += [name, left.pop(0) if is_there else WITH_VALUE[name]]
         else:
             rest.append(argument)
     return shlex.join(["rejoinder", *first, *rest])

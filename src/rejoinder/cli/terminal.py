@@ -59,7 +59,7 @@ def size(count: float) -> str:
 
 
 _KEPT = "\n\t"
-_TURNS_TEXT_AROUND = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_TURNS_TEXT_AROUND = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Marks that let text stand in another order than it is read in, and so look like other text."""
 
 
@@ -81,8 +81,8 @@ def _commands(letter: str) -> bool:
 
 def shortened(text: str, limit: int) -> str:
     """Return a stranger's text on one line, cut where it is longer than so many characters."""
-    text = plain(" ".join(text.split()))
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    text = " ".join(text.split())
+    return plain(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def leave_on_sigterm() -> None:

@@ -66,6 +66,8 @@ def test_a_fault_of_the_configuration_is_one_line_with_an_exit_code_of_its_own()
             "rejoinder --home h --config a.toml policy export to --version 3",
         ),
         (["chat", "--config"], "rejoinder --config FILE chat"),
+        (["status", "--home=", "--json"], "rejoinder --home DIRECTORY status --json"),
+        (["status", "--home", "--json"], "rejoinder --home DIRECTORY status --json"),
     ],
 )
 def test_an_option_of_every_command_behind_its_name_is_told_where_it_goes(

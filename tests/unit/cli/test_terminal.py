@@ -33,7 +33,7 @@ def test_a_second_sigterm_does_not_break_the_end_off() -> None:
 
 
 def test_text_of_strangers_is_shown_and_obeyed_by_nobody() -> None:
-    assert plain("\x1b[2J\x9b2J\x07 \u202eevil\ud800") == "�[2J�2J� �evil�"
+    assert plain("\x1b[2J\x9b2J\x07 \u202eevil\u061c\ud800") == "�[2J�2J� �evil��"
     kept = "Größe\n\t漢字 👩\u200d🚀"
     assert plain(kept) == kept
 
