@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.markup import escape
+from rich.text import Text
 
 from rejoinder.cli.api_client import Answer, ApiAway, ApiClient, ApiRefused
 from rejoinder.cli.terminal import err, out, plain, show_error, show_note
@@ -113,7 +114,7 @@ class Conversation:
                 if not pieces:
                     self._point_out_version(answer)
                 pieces.append(piece)
-                out().print(escape(plain(piece)), end="", soft_wrap=True)
+                out().print(Text(plain(piece)), end="", soft_wrap=True)
         except KeyboardInterrupt:
             out().print()
             show_note("cut off; this answer will not train")

@@ -66,6 +66,14 @@ def test_an_answer_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> N
     assert "fine\n\ufffd]0;renamed\ufffd" in shown
 
 
+def test_an_answer_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A backslash at the end of a piece became two, and words between colons a picture."""
+    gateway = Gateway()
+    gateway.pieces = ("C:\\", "Temp :warning: [/b]")
+    talk(gateway, "Hi")
+    assert "C:\\Temp :warning: [/b]\n" in capsys.readouterr().out
+
+
 def test_a_session_grows_by_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
     gateway = Gateway()
     talk(gateway, "hello", "and now?", system="be brief")
