@@ -16,7 +16,7 @@ from rejoinder.config import Config, ModelConfig, TorchEngineConfig, TrainerConf
 from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.demo import METHOD, SETTINGS, TOOK, TRAINER, run_demo
 from rejoinder.evaluation.personas.job import Job
-from rejoinder.evaluation.personas.records import RunRecord, read_run
+from rejoinder.evaluation.personas.records import RunRecord, read_run, run_path, write_run
 from rejoinder.evaluation.personas.settings import TRAINING, overlay, system_config
 from rejoinder.evaluation.progress import Watcher
 from rejoinder.types import Json
@@ -103,6 +103,25 @@ def test_ctrl_c_leaves_no_empty_folder_and_says_so(
         run_demo(BASE, output=tmp_path / "out", console=Console(file=file, width=120))
     assert "nothing is kept" in file.getvalue()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_calls_no_earlier_run_of_the_same_seed_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said "finished runs: 1 of 1" of the one that was broken off."""
+
+    async def interrupted(*_: object) -> RunRecord:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "_run_own_system", interrupted)
+    earlier = run_path(tmp_path, ["short-sentence"], METHOD, 0)
+    write_run(run("-+", MEASURED, METHOD, persona="short-sentence"), earlier)
+    file = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(BASE, output=tmp_path, console=Console(file=file, width=120))
+    assert "finished runs" not in file.getvalue()
+    assert "nothing is kept" in file.getvalue()
+    assert earlier.exists()
 
 
 def test_it_ends_with_one_json_line_and_the_run_s_file(jobs: list[Job], tmp_path: Path) -> None:

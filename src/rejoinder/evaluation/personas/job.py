@@ -53,6 +53,8 @@ class Job:
         """Has a run that goes on or was broken off, up to its newest measurement."""
         self.is_cut = False
         """Whether this run, and not an earlier one, has written it and not ended since."""
+        self.goes_on = False
+        """Whether it is being made: what is at ``path`` meanwhile is of an earlier call."""
         self.name = f"{'+'.join(self._names)}, {method.name}, seed {seed}"
         self._spec = RunSpec(method.name, personas, seed, plan.settings, self._settings(personas))
 
@@ -124,6 +126,7 @@ class Job:
         Raises:
             RejoinderError: it cannot come to its end.
         """
+        self.goes_on = True
         async with _people(self._plan.voice) as voice:
             speaker_of = voice or Scripted
             if self._plan.gateway is None:
@@ -139,7 +142,7 @@ class Job:
         """Write the run that has come to its end."""
         write_run(record, self.path)
         self.unfinished_path.unlink(missing_ok=True)
-        self.is_cut = False
+        self.is_cut = self.goes_on = False
 
     def run_packed(self, together: Together) -> Work[None]:
         """Return the run as work at a seat of a pack: it is written as soon as it ends."""
@@ -148,6 +151,7 @@ class Job:
         watcher = together.one()
 
         async def work(seat: Seat) -> None:
+            self.goes_on = True
             self.write(await self._run_once(seat, seat, Scripted, watcher, POLL_S))
 
         return work

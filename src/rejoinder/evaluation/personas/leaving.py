@@ -43,7 +43,7 @@ def output_folder(
 
 def _left(folder: Path, jobs: Sequence[Job], keep: Path | None, again: str) -> str:
     lines = []
-    if finished := [job for job in jobs if job.is_finished]:
+    if finished := [job for job in jobs if job.is_finished and not job.goes_on]:
         lines.append(f"finished runs: {len(finished)} of {len(jobs)}, in {folder.absolute()}")
     cut = [job for job in jobs if job.is_cut]
     lines += [f"{job.name}: what was measured until now is in {job.unfinished_path}" for job in cut]
