@@ -12,7 +12,8 @@ from rejoinder.evaluation.statistics import Share
 
 _WIDTH, _HEIGHT = 60, 12
 _PANELS_IN_A_ROW = 3
-_LABELS_PER_PANEL = 2
+_MARK, _LETTER = 0.7, 0.09
+"""Inches of a legend that a line's mark and a letter take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +98,14 @@ def save_panels(panels: Sequence[Panel], path: Path) -> None:
     for number, panel in enumerate(panels, 1):
         lines |= _draw(figure.add_subplot(rows, columns, number), panel, colors)
     if lines:
+        said = [label + _seeds(label, panels) for label in labels]
+        fitting = int(size[0] / (_MARK + _LETTER * max(map(len, said))))
         # Outside: in a panel that is full it would lie over lines.
         figure.legend(
             [lines[label] for label in labels],
-            [label + _seeds(label, panels) for label in labels],
+            said,
             loc="outside lower center",
-            ncols=min(len(labels), _LABELS_PER_PANEL * columns),
+            ncols=max(1, min(len(labels), fitting)),
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -30,10 +30,9 @@ def band(label: str, seeds: int) -> Band:
     return Band(label, [0, 1], [0.2, 0.4], [0.1, 0.3], [0.3, 0.5], seeds)
 
 
-def test_panels_have_one_legend_outside_of_them_in_which_a_label_has_one_color(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each panel had one of its own, which lay over lines; and colors by its own order."""
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Those that were written."""
     figures: list[Figure] = []
     save = Figure.savefig
 
@@ -42,6 +41,13 @@ def test_panels_have_one_legend_outside_of_them_in_which_a_label_has_one_color(
         save(figure, *args, **more)
 
     monkeypatch.setattr(Figure, "savefig", keep)
+    return figures
+
+
+def test_panels_have_one_legend_outside_of_them_in_which_a_label_has_one_color(
+    figures: list[Figure], tmp_path: Path
+) -> None:
+    """Each panel had one of its own, which lay over lines; and colors by its own order."""
     panels = [
         Panel("p", [band("binary", 5), band("opd", 5)]),
         Panel("q", [band("opd", 3), band("one", 1)]),
@@ -56,3 +62,15 @@ def test_panels_have_one_legend_outside_of_them_in_which_a_label_has_one_color(
     assert first.lines[0].get_color() != second.lines[0].get_color()
     below = legend.get_window_extent().y1
     assert all(below <= axes.get_tightbbox().y0 for axes in figure.axes)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_legend_of_long_labels_stays_within_the_figure(
+    figures: list[Figure], tmp_path: Path, count: int
+) -> None:
+    bands = [band(f"combine with a teacher of its own, number {number}", 5) for number in range(6)]
+    save_panels([Panel(str(number), bands) for number in range(count)], tmp_path / "c.png")
+    (figure,) = figures
+    shown = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= shown.x0
+    assert shown.x1 <= figure.bbox.x1
