@@ -57,7 +57,7 @@ def turn(
             "belongs to another --home"
         )
     if as_json:
-        out().print_json(json.dumps(found))
+        out().print_json(json.dumps(found), ensure_ascii=True)  # nothing in it commands a terminal
         return
     from rich.table import Table
     from rich.text import Text

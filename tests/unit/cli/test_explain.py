@@ -171,6 +171,9 @@ def test_what_strangers_wrote_commands_no_terminal(story: Story) -> None:
     assert code == 0
     assert "renamed" in said
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
+    code, said = run(turn.turn_id, "--json")
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
+    assert json.loads(said)[0]["answer"]["text"] == evil
 
 
 @pytest.mark.parametrize(
