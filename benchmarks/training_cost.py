@@ -32,7 +32,7 @@ from rejoinder.chat.token_bytes import TokenBytes  # noqa: E402
 from rejoinder.config import Config, ModelConfig  # noqa: E402
 from rejoinder.evaluation.personas.settings import DEFAULT, system_config  # noqa: E402
 from rejoinder.evaluation.questions import Split, load_questions  # noqa: E402
-from rejoinder.journal.base import TrainSample  # noqa: E402
+from rejoinder.journal.records import TrainSample  # noqa: E402
 from rejoinder.models.embedded import resolve_model  # noqa: E402
 from rejoinder.models.tokenizer import ModelTokenizer, load_tokenizer  # noqa: E402
 from rejoinder.trainer.hinted import HintRenderer  # noqa: E402

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rejoinder.engine.base import EngineInfo, ScoreRequest, ScoreResult
-from rejoinder.journal.base import JudgeTask, RoleReport, SampleSpec
+from rejoinder.journal.records import JudgeTask, RoleReport, SampleSpec
 from rejoinder.judge.completion import Completion
 from rejoinder.judge.voting import failed_vote
 from rejoinder.types import Fate, Judgement, Message, Vote

@@ -10,7 +10,7 @@ from typing import Any
 
 from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import (
+from rejoinder.journal.records import (
     FinishedTurn,
     HintMaker,
     JudgeTask,

@@ -16,7 +16,7 @@ import torch
 from rejoinder.algorithms import Algorithm, build_algorithm
 from rejoinder.config import LossConfig, TrainerConfig
 from rejoinder.errors import ConfigError
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.records import SampleSpec, TrainSample
 from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.trainer.loss_registry import BUILT_IN, find_loss
 from rejoinder.trainer.losses import Hinted, LossInputs
@@ -26,7 +26,7 @@ OUTSIDE = '''
 """A package of somebody else: an algorithm that learns from praise alone, with its own loss."""
 import numpy as np
 from rejoinder.algorithms.base import TokenSignal
-from rejoinder.journal.base import SampleSpec
+from rejoinder.journal.records import SampleSpec
 from rejoinder.trainer.losses import LossMetrics
 from rejoinder.types import Fate
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from gateway_kit import bot, user
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import OpenTurn
+from rejoinder.journal.records import OpenTurn
 
 HELLO = user("Capital of France?")
 

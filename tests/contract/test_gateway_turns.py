@@ -8,7 +8,7 @@ import pytest
 from gateway_kit import KEYS, Script, bot, user
 
 from rejoinder.errors import ContextLengthExceeded
-from rejoinder.journal.base import OpenTurn
+from rejoinder.journal.records import OpenTurn
 
 HELLO = user("Capital of France?")
 

@@ -28,7 +28,7 @@ from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal import fitting
-from rejoinder.journal.base import AbortedTurn, NextState, RoleReport, SampleSpec
+from rejoinder.journal.records import AbortedTurn, NextState, RoleReport, SampleSpec
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import (
     Fate,

@@ -9,7 +9,7 @@ import pytest
 from journal_story import IMPLEMENTATIONS, SCOPE, Story, assistant, finishing, opening, user
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import AbortedTurn, KeptResponse
+from rejoinder.journal.records import AbortedTurn, KeptResponse
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, Message, Scope
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.records import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]

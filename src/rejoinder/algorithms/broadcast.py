@@ -8,7 +8,7 @@ import numpy as np
 
 from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import Baseline
-from rejoinder.journal.base import TrainSample
+from rejoinder.journal.records import TrainSample
 from rejoinder.types import Judgement
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rejoinder.algorithms.base import Algorithm, TokenSignal
 from rejoinder.algorithms.broadcast import advantages, clear_score, over_answer
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import FEEDBACK, SampleSpec, TrainSample
+from rejoinder.journal.records import FEEDBACK, SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rejoinder.algorithms.base import Algorithm, TokenSignal
 from rejoinder.algorithms.broadcast import over_answer
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.records import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement
 
 

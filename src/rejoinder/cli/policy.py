@@ -14,7 +14,7 @@ from rejoinder.cli.terminal import age, out, show_note
 
 if TYPE_CHECKING:
     from rejoinder.config import Config
-    from rejoinder.journal.base import PolicyVersion
+    from rejoinder.journal.records import PolicyVersion
     from rejoinder.journal.sql import SqlJournal
 
 app = typer.Typer(no_args_is_help=True, help="See a policy's versions, go back, take one along.")

@@ -10,7 +10,7 @@ from rejoinder.cli.terminal import age
 from rejoinder.types import WeightsKind
 
 if TYPE_CHECKING:
-    from rejoinder.journal.base import PolicyVersion
+    from rejoinder.journal.records import PolicyVersion
 
 FIGURES = {
     "reward_mean": "mean verdict",

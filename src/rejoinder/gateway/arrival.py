@@ -28,7 +28,7 @@ from rejoinder.gateway.models import Target
 from rejoinder.gateway.request import TurnRequest
 from rejoinder.gateway.sampling import planned_fate
 from rejoinder.gateway.service import Service
-from rejoinder.journal.base import NextState, OpenTurn
+from rejoinder.journal.records import NextState, OpenTurn
 from rejoinder.types import Scope, TurnType, new_id
 
 READ_INLINE_BYTES = 262_144

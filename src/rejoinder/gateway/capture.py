@@ -14,7 +14,7 @@ from rejoinder.chat.families.base import AnswerReader
 from rejoinder.chat.families.events import AnswerEvent, AnswerParts
 from rejoinder.chat.history import History
 from rejoinder.engine.base import ClientLogprob, TokenChunk
-from rejoinder.journal.base import AbortedTurn, FinishedTurn, KeptResponse
+from rejoinder.journal.records import AbortedTurn, FinishedTurn, KeptResponse
 from rejoinder.types import Fate, FinishReason, Message, VersionRun
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from rejoinder.gateway.health import problems
 from rejoinder.gateway.service import Service
-from rejoinder.journal.base import RoleReport
+from rejoinder.journal.records import RoleReport
 
 log = structlog.get_logger(__name__)
 

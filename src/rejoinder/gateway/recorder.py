@@ -20,14 +20,8 @@ import structlog
 
 from rejoinder.gateway.landing import Landings
 from rejoinder.gateway.metrics import GatewayMetrics
-from rejoinder.journal.base import (
-    AbortedTurn,
-    FinishedTurn,
-    NextState,
-    OpenTurn,
-    TurnJournal,
-    WatchJournal,
-)
+from rejoinder.journal.base import TurnJournal, WatchJournal
+from rejoinder.journal.records import AbortedTurn, FinishedTurn, NextState, OpenTurn
 
 log = structlog.get_logger(__name__)
 

@@ -27,7 +27,7 @@ from rejoinder.gateway.identity import Headers
 from rejoinder.gateway.service import Service
 from rejoinder.gateway.streamed import Burst, StreamedGeneration
 from rejoinder.gateway.whole import WholeGeneration
-from rejoinder.journal.base import KeptResponse
+from rejoinder.journal.records import KeptResponse
 from rejoinder.types import Fate
 
 log = structlog.get_logger(__name__)

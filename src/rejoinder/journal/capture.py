@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
-from rejoinder.journal.base import FinishedTurn, NextState, OpenTurn, RoleReport, SampleRule
+from rejoinder.journal.base import SampleRule
 from rejoinder.journal.columns import (
     ID_BYTES,
     LARGE_BYTES,
@@ -35,6 +35,7 @@ from rejoinder.journal.columns import (
 from rejoinder.journal.feedback import apply_feedback
 from rejoinder.journal.memory import Remembered, TurnMemory
 from rejoinder.journal.pieces import cut
+from rejoinder.journal.records import FinishedTurn, NextState, OpenTurn, RoleReport
 from rejoinder.types import Fate, Message, TurnState, TurnType, new_id
 
 Row = dict[str, Any]

@@ -18,15 +18,10 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
-from rejoinder.journal.base import (
-    FEEDBACK,
-    FeedbackResult,
-    SampleRule,
-    SampleSpec,
-    judgement_of,
-)
+from rejoinder.journal.base import SampleRule
 from rejoinder.journal.columns import digest_of, encode_messages, encode_votes, valid_text
 from rejoinder.journal.lineages import consumed_now
+from rejoinder.journal.records import FEEDBACK, FeedbackResult, SampleSpec, judgement_of
 from rejoinder.journal.samples import cancel_sample, put_sample
 from rejoinder.journal.schema import (
     feedback,

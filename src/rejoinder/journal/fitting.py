@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from rejoinder.journal import leasing
-from rejoinder.journal.base import SampleRule, SampleSpec, judgement_of
+from rejoinder.journal.base import SampleRule
+from rejoinder.journal.records import SampleSpec, judgement_of
 from rejoinder.journal.schema import hints, samples, turns
 from rejoinder.types import Fate, Judgement, TurnState, Vote
 

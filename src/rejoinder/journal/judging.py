@@ -12,9 +12,9 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
-from rejoinder.journal.base import JudgeTask, SampleSpec
 from rejoinder.journal.columns import encode_votes, valid_text
 from rejoinder.journal.payloads import read_conversation, read_messages
+from rejoinder.journal.records import JudgeTask, SampleSpec
 from rejoinder.journal.samples import put_sample
 from rejoinder.journal.schema import answers, judge_jobs, next_states, turns, verdicts
 from rejoinder.types import Fate, Judgement, Message, TurnState, new_id

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import Lineage
+from rejoinder.journal.records import Lineage
 from rejoinder.journal.schema import (
     consumption,
     lineages,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from rejoinder.journal.base import OpenTurn
+from rejoinder.journal.records import OpenTurn
 from rejoinder.types import SameRequest, Scope
 
 

@@ -11,7 +11,6 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import leasing
-from rejoinder.journal.base import Lineage, PolicyVersion
 from rejoinder.journal.columns import decode_json, encode_json
 from rejoinder.journal.lineages import (
     describe,
@@ -20,6 +19,7 @@ from rejoinder.journal.lineages import (
     open_lineage_row,
     queue_by_consumption,
 )
+from rejoinder.journal.records import Lineage, PolicyVersion
 from rejoinder.journal.schema import lineages, policies, policy_versions, tenants
 from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.base import EarlierResponse
 from rejoinder.journal.payloads import content_of, read_conversation, read_messages
 from rejoinder.journal.pieces import put_together
+from rejoinder.journal.records import EarlierResponse
 from rejoinder.journal.schema import answers, responses, sessions, turns
 from rejoinder.types import Scope
 

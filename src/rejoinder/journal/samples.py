@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.base import HintMaker, SampleSpec
 from rejoinder.journal.columns import valid_text
 from rejoinder.journal.lineages import consumed_now
+from rejoinder.journal.records import HintMaker, SampleSpec
 from rejoinder.journal.schema import hints, samples
 from rejoinder.types import Fate, Json, new_id
 

@@ -25,27 +25,24 @@ from rejoinder.journal import (
     turns,
     watching,
 )
-from rejoinder.journal.base import (
-    AbortedTurn,
-    EarlierResponse,
-    FeedbackResult,
-    FinishedTurn,
-    JudgeJournal,
-    JudgeTask,
-    NextState,
-    OpenTurn,
-    RoleReport,
-    SampleRule,
-    SampleSpec,
-    TurnJournal,
-    WatchJournal,
-)
+from rejoinder.journal.base import JudgeJournal, SampleRule, TurnJournal, WatchJournal
 from rejoinder.journal.capture import Count, TurnGroup
 from rejoinder.journal.database import Database
 from rejoinder.journal.memory import TurnMemory
 from rejoinder.journal.migrate import upgrade_database
 from rejoinder.journal.payloads import Request, read_request, read_turn_ids
 from rejoinder.journal.pending import PendingOpens
+from rejoinder.journal.records import (
+    AbortedTurn,
+    EarlierResponse,
+    FeedbackResult,
+    FinishedTurn,
+    JudgeTask,
+    NextState,
+    OpenTurn,
+    RoleReport,
+    SampleSpec,
+)
 from rejoinder.journal.sql_training import SqlTraining
 from rejoinder.journal.writer import QUEUE_LIMIT, Writer
 from rejoinder.types import ChainMatch, Fate, Json, Judgement, Message, SameRequest, Scope

@@ -5,16 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from rejoinder.journal import fitting, leasing, lineages, policies, training, watching
-from rejoinder.journal.base import (
-    Lineage,
-    PolicyJournal,
-    PolicyVersion,
-    SampleRule,
-    StepCommit,
-    TrainJournal,
-    TrainSample,
-)
+from rejoinder.journal.base import PolicyJournal, SampleRule, TrainJournal
 from rejoinder.journal.database import Database
+from rejoinder.journal.records import Lineage, PolicyVersion, StepCommit, TrainSample
 from rejoinder.journal.writer import Writer
 from rejoinder.types import Json
 

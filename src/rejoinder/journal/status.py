@@ -38,10 +38,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.base import RoleReport
 from rejoinder.journal.columns import decode_json
 from rejoinder.journal.learning import is_alive, judge_learning
 from rejoinder.journal.lineages import describe, open_lineage_row
+from rejoinder.journal.records import RoleReport
 from rejoinder.journal.schema import (
     counters,
     evaluations,

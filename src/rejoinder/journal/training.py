@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import leasing
-from rejoinder.journal.base import Lineage, StepCommit, StepSample, TrainSample
 from rejoinder.journal.columns import (
     decode_ids,
     decode_logprobs,
@@ -23,6 +22,7 @@ from rejoinder.journal.columns import (
 from rejoinder.journal.lineages import consumed_of, fresh_versions, is_consumed
 from rejoinder.journal.payloads import read_prompt_ids, read_request
 from rejoinder.journal.policies import insert_version, make_live
+from rejoinder.journal.records import Lineage, StepCommit, StepSample, TrainSample
 from rejoinder.journal.schema import (
     answers,
     consumption,

@@ -10,7 +10,6 @@ from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
-from rejoinder.journal.base import AbortedTurn
 from rejoinder.journal.capture import settle_next_states
 from rejoinder.journal.columns import (
     encode_ids,
@@ -21,6 +20,7 @@ from rejoinder.journal.columns import (
 from rejoinder.journal.feedback import PROVISIONAL, cancel_judging
 from rejoinder.journal.lineages import consumed_now
 from rejoinder.journal.payloads import read_messages
+from rejoinder.journal.records import AbortedTurn
 from rejoinder.journal.samples import cancel_sample
 from rejoinder.journal.schema import answers, samples, sessions, turns
 from rejoinder.types import ChainMatch, Fate, Message, SameRequest, Scope, TurnState

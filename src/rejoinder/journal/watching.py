@@ -7,8 +7,8 @@ import time
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.journal.base import RoleReport
 from rejoinder.journal.columns import decode_json, encode_json
+from rejoinder.journal.records import RoleReport
 from rejoinder.journal.schema import evaluations, role_reports
 from rejoinder.types import Json, new_id
 

@@ -12,15 +12,8 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from rejoinder.journal.base import (
-    JudgeJournal,
-    JudgeTask,
-    RoleReport,
-    SampleRule,
-    SampleSpec,
-    WatchJournal,
-    judgement_of,
-)
+from rejoinder.journal.base import JudgeJournal, SampleRule, WatchJournal
+from rejoinder.journal.records import JudgeTask, RoleReport, SampleSpec, judgement_of
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
 from rejoinder.judge.reading import Reader

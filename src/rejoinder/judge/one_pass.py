@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from rejoinder.config import LlmJudgeConfig
 from rejoinder.errors import ConfigError, JudgeError
-from rejoinder.journal.base import HintMaker
+from rejoinder.journal.records import HintMaker
 from rejoinder.judge.asking import Prompts, ask, build_completer, conversation_prompts
 from rejoinder.judge.base import JudgeSetting, digest_of, fingerprint_of
 from rejoinder.judge.completion import CallFailed, Completer

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
-from rejoinder.journal.base import JudgeTask
+from rejoinder.journal.records import JudgeTask
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintFate, Hinting, HintJudge
 from rejoinder.judge.one_pass import ReadsBoth

@@ -18,7 +18,7 @@ from rejoinder.engine.base import EngineInfo, VersionSource
 from rejoinder.engine.client import HttpEngine
 from rejoinder.engine.server import run_engine_server
 from rejoinder.errors import EngineError
-from rejoinder.journal.base import RoleReport
+from rejoinder.journal.records import RoleReport
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.net import http_url
 from rejoinder.policy.registry import live_sources

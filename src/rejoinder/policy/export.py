@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from rejoinder.errors import ConfigError
-from rejoinder.journal.base import PolicyVersion
+from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.embedded import local_path, resolve_model
 from rejoinder.policy.durable import MARKER, durable_directory
 from rejoinder.policy.files import is_base

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from rejoinder.errors import ConfigError
-from rejoinder.journal.base import PolicyVersion
+from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.embedded import local_path
 from rejoinder.policy.durable import PARTIAL, discard, read_marker
 from rejoinder.types import Json, VersionState

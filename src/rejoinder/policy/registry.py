@@ -9,7 +9,8 @@ import structlog
 
 from rejoinder.engine.base import VersionSource
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import Lineage, PolicyJournal, PolicyVersion
+from rejoinder.journal.base import PolicyJournal
+from rejoinder.journal.records import Lineage, PolicyVersion
 from rejoinder.policy.files import PolicyFiles, expendable
 from rejoinder.types import VersionState
 

@@ -20,7 +20,7 @@ from rejoinder.chat.renderer import Renderer
 from rejoinder.config import EvaluationConfig
 from rejoinder.engine.base import Engine, GenerateRequest
 from rejoinder.errors import ConfigError, RejoinderError
-from rejoinder.journal.base import PolicyVersion
+from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.policy.registry import version_sources
 from rejoinder.types import Json, Message, Sampling, new_id

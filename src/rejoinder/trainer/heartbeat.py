@@ -7,7 +7,8 @@ import threading
 import time
 from types import TracebackType
 
-from rejoinder.journal.base import RoleReport, WatchJournal
+from rejoinder.journal.base import WatchJournal
+from rejoinder.journal.records import RoleReport
 from rejoinder.types import Json
 
 ROLE = "trainer"

@@ -17,7 +17,7 @@ from enum import StrEnum
 from rejoinder.chat.renderer import Renderer
 from rejoinder.chat.splicing import changed_after, text_end
 from rejoinder.errors import InvalidRequest
-from rejoinder.journal.base import TrainSample
+from rejoinder.journal.records import TrainSample
 from rejoinder.types import Message
 
 _SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|$)\s*", re.DOTALL)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import structlog
 
 from rejoinder.errors import JournalError, LeaseLost
-from rejoinder.journal.base import Lineage, PolicyVersion, StepCommit, StepSample, TrainJournal
+from rejoinder.journal.base import TrainJournal
+from rejoinder.journal.records import Lineage, PolicyVersion, StepCommit, StepSample
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.trainer.base import TrainerBackend

@@ -8,7 +8,8 @@ from pathlib import Path
 import structlog
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import Lineage, PolicyVersion, TrainJournal
+from rejoinder.journal.base import TrainJournal
+from rejoinder.journal.records import Lineage, PolicyVersion
 from rejoinder.models.embedded import local_path
 from rejoinder.policy.files import PolicyFiles, has_weights, is_base
 from rejoinder.policy.registry import PolicyRegistry, in_lineage

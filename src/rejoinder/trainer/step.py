@@ -11,7 +11,7 @@ import numpy as np
 
 from rejoinder.algorithms.base import Algorithm, TokenSignal
 from rejoinder.config import LossConfig
-from rejoinder.journal.base import PolicyVersion, StepSample, TrainSample
+from rejoinder.journal.records import PolicyVersion, StepSample, TrainSample
 from rejoinder.trainer.aggregation import token_weights
 from rejoinder.trainer.base import SignalledTurn, StepFigures
 from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts

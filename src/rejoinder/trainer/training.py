@@ -20,7 +20,8 @@ import structlog
 from rejoinder.algorithms.base import Algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
-from rejoinder.journal.base import TrainJournal, TrainSample, WatchJournal
+from rejoinder.journal.base import TrainJournal, WatchJournal
+from rejoinder.journal.records import TrainSample
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.policy.registry import PolicyRegistry, RegistryJournal
 from rejoinder.trainer.base import StepFigures, TeacherAway, TeacherFailed, TrainerBackend

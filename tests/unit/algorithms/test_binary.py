@@ -8,7 +8,7 @@ import pytest
 from rejoinder.algorithms import build_algorithm
 from rejoinder.algorithms.binary import Binary
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.records import SampleSpec, TrainSample
 from rejoinder.types import Fate, Judgement, VersionRun, Vote
 
 

@@ -8,7 +8,7 @@ import pytest
 from rejoinder.algorithms import build_algorithm
 from rejoinder.algorithms.base import TokenSignal
 from rejoinder.config import DistilConfig, LossConfig, TrainerConfig
-from rejoinder.journal.base import SampleSpec, TrainSample, judgement_of
+from rejoinder.journal.records import SampleSpec, TrainSample, judgement_of
 from rejoinder.types import Fate, Judgement, Vote
 
 from .test_binary import judgement, sample

@@ -8,7 +8,7 @@ import pytest
 
 import hints
 from rejoinder.evaluation.personas.persona import load_persona
-from rejoinder.journal.base import HintMaker
+from rejoinder.journal.records import HintMaker
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.labelled import load_labelled_hints
 

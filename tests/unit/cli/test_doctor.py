@@ -33,7 +33,7 @@ from rejoinder.config import (
 )
 from rejoinder.engine.base import EngineInfo
 from rejoinder.errors import ConfigError, EngineUnavailable
-from rejoinder.journal.base import RoleReport
+from rejoinder.journal.records import RoleReport
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.judge.base import JudgeSetting
 from rejoinder.launch.home import ensure_home, home_lock, run_path

@@ -17,7 +17,7 @@ from journal_story import Story, opening
 from rejoinder.cli import terminal
 from rejoinder.cli.main import app
 from rejoinder.errors import EXIT_REFUSED
-from rejoinder.journal.base import RoleReport
+from rejoinder.journal.records import RoleReport
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, Message, Sampling, ToolCall
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 from rejoinder.gateway.heartbeat import living, new_owner
-from rejoinder.journal.base import RoleReport
+from rejoinder.journal.records import RoleReport
 
 
 def reported(instance: str, pid: int, started_at: float, role: str = "gateway") -> RoleReport:

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 
 from journal_story import LEASE, Story, finishing, judgement, opening
 
-from rejoinder.journal.base import SampleSpec
+from rejoinder.journal.records import SampleSpec
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import VersionRun
 

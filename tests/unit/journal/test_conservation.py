@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from journal_story import LEASE, POLICY, SCOPE, Learning, finishing, opening
 
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import AbortedTurn, JudgeTask, OpenTurn
 from rejoinder.journal.lineages import consumed_of
+from rejoinder.journal.records import AbortedTurn, JudgeTask, OpenTurn
 from rejoinder.types import Fate, TurnType, new_id
 
 picks = st.integers(0, 10**6)

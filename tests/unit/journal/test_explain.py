@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from journal_story import MAKER, POLICY, SCOPE, Story, judgement, opening
 
-from rejoinder.journal.base import OpenTurn, SampleSpec
+from rejoinder.journal.records import OpenTurn, SampleSpec
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Fate, TurnType
 

@@ -7,7 +7,7 @@ import pytest
 from journal_story import LEASE, POLICY, SCOPE, Story, opening
 
 from rejoinder.journal import status as status_module
-from rejoinder.journal.base import RoleReport, StepSample
+from rejoinder.journal.records import RoleReport, StepSample
 from rejoinder.types import Fate, Json, TurnType
 
 

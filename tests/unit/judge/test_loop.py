@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from judge_fakes import TIMED_OUT, UNREACHABLE, FakeJournal, FakeJudge, Rule, judgement, until
-from rejoinder.journal.base import SampleSpec
+from rejoinder.journal.records import SampleSpec
 from rejoinder.judge import loop as loop_module
 from rejoinder.judge.callable import CallableJudge
 from rejoinder.judge.loop import JudgeLoop, LoopLimits

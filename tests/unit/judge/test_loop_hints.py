@@ -10,7 +10,8 @@ import pytest
 from judge_fakes import UNREACHABLE, FakeJournal, FakeJudge, judgement, until
 from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
-from rejoinder.journal.base import HintMaker, SampleRule, SampleSpec
+from rejoinder.journal.base import SampleRule
+from rejoinder.journal.records import HintMaker, SampleSpec
 from rejoinder.judge import loop as loop_module
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.loop import JudgeLoop, LoopLimits

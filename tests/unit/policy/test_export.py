@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rejoinder.errors import ConfigError
-from rejoinder.journal.base import PolicyVersion
+from rejoinder.journal.records import PolicyVersion
 from rejoinder.policy import export
 from rejoinder.policy.export import export_version
 from rejoinder.types import VersionState, WeightsKind

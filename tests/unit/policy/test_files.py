@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rejoinder.errors import ConfigError, LeaseLost
-from rejoinder.journal.base import PolicyVersion
+from rejoinder.journal.records import PolicyVersion
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles, expendable, has_weights
 from rejoinder.types import VersionState, WeightsKind

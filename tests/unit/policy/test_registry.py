@@ -14,7 +14,7 @@ from journal_story import Story
 
 from rejoinder.engine.base import VersionSource
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import Lineage, PolicyVersion
+from rejoinder.journal.records import Lineage, PolicyVersion
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.policy.registry import PolicyRegistry, in_lineage, live_sources

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from rejoinder.config import Config
-from rejoinder.journal.base import TrainSample
+from rejoinder.journal.records import TrainSample
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy import durable
 from rejoinder.policy.registry import PolicyRegistry

@@ -15,7 +15,7 @@ from rejoinder.chat.renderer import ChatTemplateRenderer
 from rejoinder.config import EvaluationConfig
 from rejoinder.engine.base import GenerateRequest, TokenChunk, VersionSource
 from rejoinder.errors import ConfigError, EngineError, JournalError
-from rejoinder.journal.base import PolicyVersion
+from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.trainer.evaluation import Evaluator, load_evaluation_set
 from rejoinder.types import FinishReason, Json, VersionState, WeightsKind

@@ -11,7 +11,7 @@ import pytest
 
 from rejoinder.chat.splicing import KnownTurn, splice
 from rejoinder.errors import InvalidRequest
-from rejoinder.journal.base import TrainSample
+from rejoinder.journal.records import TrainSample
 from rejoinder.trainer.hinted import HintFault, HintRenderer, TeacherPrompts, with_hint
 from rejoinder.types import Json, Message, VersionRun
 from splicing_kit import family, render, token_bytes, tokenizer

@@ -13,7 +13,7 @@ from rejoinder.algorithms import build_algorithm
 from rejoinder.algorithms.base import TokenSignal
 from rejoinder.algorithms.binary import Binary
 from rejoinder.config import LossConfig, TrainerConfig
-from rejoinder.journal.base import PolicyVersion, SampleSpec, StepSample, TrainSample
+from rejoinder.journal.records import PolicyVersion, SampleSpec, StepSample, TrainSample
 from rejoinder.trainer.base import StepFigures
 from rejoinder.trainer.hinted import HintFault, TeacherPrompts
 from rejoinder.trainer.step import (

@@ -17,7 +17,7 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.binary import Binary
 from rejoinder.config import Config, TrainerConfig
 from rejoinder.errors import JournalError
-from rejoinder.journal.base import TrainSample
+from rejoinder.journal.records import TrainSample
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles

@@ -8,7 +8,7 @@ from typing import Any
 
 from journal_story import POLICY, Story
 
-from rejoinder.journal.base import OpenTurn, PolicyVersion
+from rejoinder.journal.records import OpenTurn, PolicyVersion
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import Json, Sampling, VersionRun
 

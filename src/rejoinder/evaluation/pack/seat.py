@@ -21,7 +21,7 @@ from rejoinder.evaluation.client import Ask, ChatMessages, Reply, RequestFailed
 from rejoinder.evaluation.drift import start_divergence
 from rejoinder.evaluation.pack.decoding import Request, Sampled
 from rejoinder.evaluation.watch import Progress, SampledIds
-from rejoinder.journal.base import SampleSpec, TrainSample
+from rejoinder.journal.records import SampleSpec, TrainSample
 from rejoinder.judge.base import Judge
 from rejoinder.judge.hints.base import HintJudge
 from rejoinder.judge.voting import NOT_ASKED

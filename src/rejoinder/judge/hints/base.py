@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from rejoinder.journal.base import HintMaker
+from rejoinder.journal.records import HintMaker
 from rejoinder.types import Message
 
 

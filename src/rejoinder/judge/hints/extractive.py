@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from rejoinder.chat.client_context import own_words
-from rejoinder.journal.base import HintMaker
+from rejoinder.journal.records import HintMaker
 from rejoinder.judge.base import digest_of, fingerprint_of
 from rejoinder.judge.hints.base import HintFate, Hinting
 from rejoinder.judge.hints.cleaning import MAX_CHARS, clean

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rejoinder.config import LlmHintsConfig
 from rejoinder.errors import JudgeError
-from rejoinder.journal.base import HintMaker
+from rejoinder.journal.records import HintMaker
 from rejoinder.judge.asking import Prompts, ask, conversation_prompts
 from rejoinder.judge.base import digest_of, fingerprint_of
 from rejoinder.judge.completion import CallFailed, Completer
