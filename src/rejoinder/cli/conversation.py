@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from rejoinder.cli.api_client import Answer, ApiAway, ApiClient, ApiRefused
-from rejoinder.cli.terminal import err, out, plain, show_error, show_note
+from rejoinder.cli.terminal import err, out, show_error, show_note
+from rejoinder.plain_text import plain
 from rejoinder.types import Json, new_id
 
 HELP = "/good [why]   /bad [why]   /new   /quit"

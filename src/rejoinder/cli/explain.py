@@ -10,8 +10,9 @@ import typer
 
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
-from rejoinder.cli.terminal import counted, out, plain, shortened
+from rejoinder.cli.terminal import counted, out
 from rejoinder.errors import RejoinderError
+from rejoinder.plain_text import plain, shortened
 from rejoinder.types import Fate
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.cli.advice import next_steps
-from rejoinder.cli.terminal import age, counted, shortened, size
+from rejoinder.cli.terminal import age, counted, size
 from rejoinder.journal.learning import is_alive
+from rejoinder.plain_text import shortened
 from rejoinder.types import Json
 
 WORD_STYLES = {

@@ -11,6 +11,7 @@ from rich.text import Text
 from rejoinder.evaluation.curves import Curve, draw_in_terminal, save_png
 from rejoinder.evaluation.personas.records import HeldOutAnswer, Rates, RunRecord
 from rejoinder.evaluation.statistics import Share
+from rejoinder.plain_text import plain
 from rejoinder.types import Json
 
 SHOWN_PAIRS = 4
@@ -118,7 +119,7 @@ def _answers_table(record: RunRecord) -> Table:
 def _read(answer: HeldOutAnswer) -> Text:
     """Return an answer, and what the rule says of it."""
     verdict = ", ".join(answer.faults) or "passes"
-    return Text.assemble(answer.text.strip(), "\n", (f"({verdict})", "dim"))
+    return Text.assemble(plain(answer.text.strip()), "\n", (f"({verdict})", "dim"))
 
 
 def _figures_table(record: RunRecord, seconds: float) -> Table:

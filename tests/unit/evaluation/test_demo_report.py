@@ -89,6 +89,11 @@ def test_the_first_answers_are_shown_whether_they_pass_or_not(tmp_path: Path) ->
     assert f"Question{SHOWN_PAIRS}?" not in text
 
 
+def test_answers_command_no_terminal(tmp_path: Path) -> None:
+    shown = record(answers_after=(read("Water\x9b2J them."),))
+    assert "Water�2J them." in show(shown, tmp_path / "c.png")[1]
+
+
 def test_markup_in_answers_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     shown = record(answers_after=(read("[bold]tomatoes[/bold] [/x]"),))
     assert "[bold]tomatoes[/bold] [/x]" in show(shown, tmp_path / "c.png")[1]
