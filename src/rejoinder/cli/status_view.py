@@ -118,9 +118,8 @@ def _verdicts(document: Json) -> Panel:
     verdicts, queue = document["verdicts"], document["judge"]
     if queue["asked"] is False:
         return _hints(document)
-    given = dict(verdicts["by_next_state"])
-    by_people = given.pop("feedback", {})
-    scores = {name: sum(one[name] for one in given.values()) for name in _SCORE_STYLES}
+    judged = [one for kind, one in verdicts["by_next_state"].items() if kind != "feedback"]
+    scores = {name: sum(one[name] for one in judged) for name in _SCORE_STYLES}
     most = max(scores.values()) or 1
     table = Table.grid(padding=(0, 1))
     for name, style in _SCORE_STYLES.items():
@@ -129,8 +128,7 @@ def _verdicts(document: Json) -> Panel:
     lines: list[RenderableType] = [table]
     coverage = "-" if queue["coverage"] is None else f"{queue['coverage']:.0%}"
     lines.append(Text(f"coverage {coverage}, {_queued(queue)}"))
-    if any(by_people.values()):
-        lines.append(Text(f"people's scores: {_people(by_people)}"))
+    lines.extend(_people(verdicts))
     if verdicts["hints"]:
         lines.append(Text(f"{counted(verdicts['hints'], 'answer')} with a hint"))
     if verdicts["no_verdict"]:
@@ -138,16 +136,19 @@ def _verdicts(document: Json) -> Panel:
     return Panel(Group(*lines), title="verdicts of the judge")
 
 
-def _people(scores: Mapping[str, int]) -> str:
-    """Return how often people gave each score; theirs are no verdicts of the judge."""
-    return ", ".join(f"{scores[name]} of {name}" for name in _SCORE_STYLES if scores[name])
+def _people(verdicts: Json) -> list[Text]:
+    """Say, if they gave any, how often people gave each score: no verdicts of the judge."""
+    scores = verdicts["by_next_state"].get("feedback", {})
+    told = [f"{scores[name]} of {name}" for name in _SCORE_STYLES if scores.get(name)]
+    return [Text(f"people's scores: {', '.join(told)}")] if told else []
 
 
 def _hints(document: Json) -> Panel:
     """Stand in for the verdicts where none is asked for."""
     told = f"{counted(document['verdicts']['hints'], 'answer')} with a hint"
+    lines = [Text(told), Text(_queued(document["judge"])), *_people(document["verdicts"])]
     why = Text("no verdict is asked for: hints alone teach", style="dim")
-    return Panel(Group(Text(told), Text(_queued(document["judge"])), why), title="hints")
+    return Panel(Group(*lines, why), title="hints")
 
 
 def _queued(queue: Json) -> str:

@@ -146,3 +146,5 @@ def test_scores_of_people_are_no_verdicts_of_the_judge(document: Json) -> None:
     (praised,) = (line for line in shown.splitlines() if "│ +1 " in line)
     assert " 5 " in praised
     assert "45" not in praised
+    document["judge"]["asked"] = False
+    assert "people's scores: 40 of +1, 1 of -1" in text_of(status_screen(document), 160)
