@@ -608,9 +608,28 @@ def test_feedback_on_an_unfinished_answer_counts_when_it_is_finished(story: Stor
 
 def test_feedback_on_a_served_only_turn_never_trains(story: Story) -> None:
     turn = story.answer(turn_type=TurnType.SIDE)
-    assert feedback(story, turn, 1) == "accepted"
+    assert feedback(story, turn, 1) == "never_trains"
     assert story.fate_of(turn) == (TurnState.ENDED, Fate.SIDE)
+    open_turn = opening(turn_type=TurnType.SIDE)
+    story.journal.open_turn(open_turn)
+    assert feedback(story, open_turn, 1) == "never_trains"
     assert story.ready() == 0
+
+
+def test_feedback_on_an_answer_that_was_cut_off_is_told_to_have_no_effect(story: Story) -> None:
+    turn = opening()
+    story.journal.open_turn(turn)
+    aborted = AbortedTurn(turn.turn_id, Fate.CLIENT_GONE, [7], [-0.5], [VersionRun(0, 1)])
+    story.journal.abort_turn(aborted).result(9)
+    assert feedback(story, turn, 1) == "never_trains"
+    assert story.ready() == 0
+
+
+def test_feedback_on_an_answer_that_was_asked_anew_is_told_to_have_no_effect(story: Story) -> None:
+    turn, again = story.answer(), story.answer()
+    story.journal.supersede(turn.turn_id, again.turn_id).result(9)
+    assert feedback(story, turn, 1) == "never_trains"
+    assert feedback(story, again, 1) == "accepted"
 
 
 def test_feedback_of_another_tenant_finds_nothing(story: Story) -> None:

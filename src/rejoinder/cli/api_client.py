@@ -97,7 +97,7 @@ class ApiClient:
             raise ApiAway("the answer broke off")
 
     def feedback(self, completion_id: str, score: int, text: str | None) -> str:
-        """Score an answer; returns ``accepted`` or ``late_feedback``.
+        """Score an answer; returns ``accepted``, ``late_feedback`` or ``never_trains``.
 
         Raises:
             ApiRefused: the gateway does not know the answer.

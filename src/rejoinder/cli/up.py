@@ -59,7 +59,10 @@ def up(ctx: typer.Context) -> None:
             _show_how_to_talk(system, settings.command)
             with Housekeeper(journal, system.config.journal):
                 _watch(system, journal, stopping)
-        show_note("stopping: answers in progress are finished; Ctrl-C again ends at once")
+        show_note(
+            "stopping: answers in progress are finished; Ctrl-C again ends at once, and what was "
+            "learnt since the last checkpoint is learnt anew"
+        )
     show_note("stopped")
 
 

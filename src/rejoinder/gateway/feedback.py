@@ -48,7 +48,8 @@ class FeedbackAnswer(BaseModel):
 
     completion_id: str
     outcome: str
-    """``accepted``, or ``late_feedback``: it is kept, but the answer has trained already."""
+    """``accepted``; or kept without effect: ``late_feedback``, the answer has trained already, or
+    ``never_trains``, it was cut off or is a side turn."""
 
 
 def parse_feedback(data: bytes) -> Feedback:

@@ -92,7 +92,11 @@ def record_feedback(
         sa.select(samples.c.sample_id).where(samples.c.turn_id == turn.turn_id)
     ).scalar()
     late = sample_id is not None and consumed_now(connection, turn.policy, sample_id)
-    outcome = Fate.LATE_FEEDBACK.value if late else "accepted"
+    outcome = "accepted"
+    if late:
+        outcome = Fate.LATE_FEEDBACK.value
+    elif _never_trains(turn):
+        outcome = "never_trains"
     connection.execute(
         sa.insert(feedback).values(
             feedback_id=new_id(),
@@ -203,6 +207,12 @@ def _may_train(turn: Any) -> bool:
     if turn.state == TurnState.ENDED:
         return turn.fate in PROVISIONAL
     return turn.state not in (TurnState.OPEN, TurnState.ABORTED)
+
+
+def _never_trains(turn: Any) -> bool:
+    if turn.state == TurnState.OPEN:  # the score waits for its answer
+        return turn.planned_fate is not None
+    return not _may_train(turn)
 
 
 def _store_verdict(connection: Connection, turn: Any, score: int, text: str | None) -> None:

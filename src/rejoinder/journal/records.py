@@ -139,7 +139,9 @@ class NextState:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackResult:
-    """What became of explicit feedback: ``accepted``, ``late_feedback`` or ``unknown``."""
+    """What became of explicit feedback: ``accepted``, ``late_feedback``, ``never_trains`` or
+    ``unknown``.
+    """
 
     outcome: str
     turn_id: str | None = None

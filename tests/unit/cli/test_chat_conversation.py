@@ -22,6 +22,7 @@ class Gateway(ApiClient):
         self.version = 1
         self.pieces = ("fine ", "[b]")
         self.failure: Exception | None = None
+        self.outcome = "accepted"
 
     def stream(self, body: Json, session: str, answer: Answer) -> Iterator[str]:
         self.asked.append((session, [dict(message) for message in body["messages"]]))
@@ -34,7 +35,7 @@ class Gateway(ApiClient):
 
     def feedback(self, completion_id: str, score: int, text: str | None) -> str:
         self.scores.append((completion_id, score, text))
-        return "accepted"
+        return self.outcome
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,17 @@ def test_scores_go_to_the_last_answer() -> None:
     talk(gateway, "/bad", "one", "/good short", "two", "/bad", "/quit", "never sent")
     assert gateway.scores == [("c1", 1, "short"), ("c2", -1, None)]
     assert len(gateway.asked) == 2
+
+
+def test_a_score_of_an_answer_that_never_trains_is_told_to_change_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gateway = Gateway()
+    gateway.outcome = "never_trains"
+    talk(gateway, "one", "/good")
+    said = capsys.readouterr().err
+    assert "never trains" in said
+    assert "outranks" not in said
 
 
 def test_a_new_version_is_pointed_out_once(capsys: pytest.CaptureFixture[str]) -> None:
