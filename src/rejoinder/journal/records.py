@@ -139,11 +139,10 @@ class NextState:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackResult:
-    """What became of explicit feedback: ``accepted``, ``late_feedback``, ``never_trains`` or
-    ``unknown``.
-    """
+    """What became of explicit feedback."""
 
     outcome: str
+    """``accepted``, ``late_feedback``, ``never_trains`` or ``unknown``."""
     turn_id: str | None = None
 
 
