@@ -87,8 +87,9 @@ def _show_length(plan: Plan, missing: int, console: Console) -> None:
         return
     limits = plan.settings
     how = f"{plan.packed} at a time" if plan.packed else "one after the other"
+    ends = "once it has converged, or at" if limits.until_converged else "at"
     console.print(
-        f"runs to make: {missing}, {how}; each ends at the first of its limits: sessions "
+        f"runs to make: {missing}, {how}; each ends {ends} the first of its limits: sessions "
         f"{limits.sessions}, updates {limits.updates}, minutes of learning {limits.minutes:g} (the "
         "start and its measurement come on top)",
         highlight=False,
