@@ -630,6 +630,10 @@ def test_feedback_on_an_answer_that_was_asked_anew_is_told_to_have_no_effect(sto
     story.journal.supersede(turn.turn_id, again.turn_id).result(9)
     assert feedback(story, turn, 1) == "never_trains"
     assert feedback(story, again, 1) == "accepted"
+    unfinished = opening()
+    story.journal.open_turn(unfinished)
+    story.journal.supersede(unfinished.turn_id, again.turn_id).result(9)
+    assert feedback(story, unfinished, 1) == "never_trains"
 
 
 def test_feedback_of_another_tenant_finds_nothing(story: Story) -> None:

@@ -101,7 +101,7 @@ class Conversation:
         if outcome == "late_feedback":
             show_note("noted, but that answer has trained already")
         elif outcome == "never_trains":
-            show_note("noted, but that answer never trains: it was cut off, or is served only")
+            show_note("noted, but that answer never trains: cut off, asked anew or served only")
         elif self._scores_teach:
             show_note("noted: this outranks the judge")
         elif text:

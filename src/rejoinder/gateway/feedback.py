@@ -49,7 +49,7 @@ class FeedbackAnswer(BaseModel):
     completion_id: str
     outcome: str
     """``accepted``; or kept without effect: ``late_feedback``, the answer has trained already, or
-    ``never_trains``, it was cut off or is a side turn."""
+    ``never_trains``, it was cut off, is a side turn, or was asked anew."""
 
 
 def parse_feedback(data: bytes) -> Feedback:

@@ -211,7 +211,7 @@ def _may_train(turn: Any) -> bool:
 
 def _never_trains(turn: Any) -> bool:
     if turn.state == TurnState.OPEN:  # the score waits for its answer
-        return turn.planned_fate is not None
+        return turn.planned_fate is not None or turn.superseded_by is not None
     return not _may_train(turn)
 
 

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from rejoinder.cli import config as config_commands
 from rejoinder.cli import terminal
 from rejoinder.cli.main import EXIT_FAULT, EXIT_INTERRUPTED, app
+from rejoinder.cli.misplaced import WITH_VALUE
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
 
 RULE = '[[gateway.session_rules]]\nname = "x"\n'
@@ -77,6 +79,12 @@ def test_an_option_of_every_command_behind_its_name_is_told_where_it_goes(
     code, out, err = run(*given)
     assert (code, out) == (EXIT_REFUSED, "")
     assert err.endswith(f" goes before the command: `{meant}`\n")
+
+
+def test_every_option_with_a_value_that_goes_before_the_command_is_known_as_such() -> None:
+    """The list is its own, so that the value's place may be told; it must not fall behind."""
+    options = get_command(app).params
+    assert {one.opts[0] for one in options if not getattr(one, "is_flag", True)} == {*WITH_VALUE}
 
 
 def test_an_option_that_no_command_has_is_no_misplaced_one() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 import torch
@@ -148,7 +149,7 @@ class Pack:
             works: of the systems, in their order.
         """
         found: dict[int, _T | RejoinderError] = {}
-        todo = iter(list(enumerate(works))[len(self._seats) :])
+        todo = islice(enumerate(works), len(self._seats), None)
         runs = [
             asyncio.create_task(self._occupy(seat, works[seat], todo, found))
             for seat in range(len(self._seats))

@@ -122,6 +122,14 @@ def sessions_to_streak(sessions: Iterable[SessionRecord]) -> Duration:
     return Duration(count, happened=False)
 
 
+def confirmed_rate(
+    measured: Sequence[Measurement], persona: str
+) -> tuple[Measurement, Measurement] | None:
+    """Return the first two measurements in a row that satisfy the persona often enough, if any."""
+    pairs = pairwise(measured)
+    return next((pair for pair in pairs if all(_is_good(one, persona) for one in pair)), None)
+
+
 def sessions_to_converge(
     sessions: Sequence[SessionRecord], measured: Sequence[Measurement], persona: str
 ) -> Duration:
@@ -137,8 +145,7 @@ def sessions_to_converge(
         persona: whose.
     """
     own = [session for session in sessions if session.persona == persona]
-    pairs = pairwise(measured)
-    good = next((pair for pair in pairs if all(_is_good(one, persona) for one in pair)), None)
+    good = confirmed_rate(measured, persona)
     if good is None:
         return Duration(len(own), happened=False)
     before, confirmed = (sum(session.number <= one.sessions for session in own) for one in good)

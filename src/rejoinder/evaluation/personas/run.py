@@ -16,7 +16,7 @@ from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import Asker
 from rejoinder.evaluation.personas.learner import Learner
 from rejoinder.evaluation.personas.measure import Answers, HeldOut, ask_heldout
-from rejoinder.evaluation.personas.outcomes import sessions_to_converge
+from rejoinder.evaluation.personas.outcomes import confirmed_rate, sessions_to_converge
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import Ended, HeldOutAnswer, Measurement, RunRecord
 from rejoinder.evaluation.personas.sessions import Population, settled
@@ -192,12 +192,12 @@ class _Run:
 
     @property
     def _have_converged(self) -> bool:
-        sessions = settled(self._population.records)  # one that ends later must not break a streak
         measured = [one for one in self._measurements if one.complete]
-        return all(
-            sessions_to_converge(sessions, measured, persona.name).happened
-            for persona in self._spec.personas
-        )
+        names = [persona.name for persona in self._spec.personas]
+        if not all(confirmed_rate(measured, name) for name in names):
+            return False  # as most of the time: this is asked at every poll
+        sessions = settled(self._population.records)  # one that ends later must not break a streak
+        return all(sessions_to_converge(sessions, measured, name).happened for name in names)
 
     async def _until_wanted(self) -> None:
         """Hold people back, in the order in which they come, while nothing they say is wanted.
