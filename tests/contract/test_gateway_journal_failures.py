@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import Future
 
 from gateway_kit import bot, user
 
 from rejoinder.errors import JournalError
+from rejoinder.gateway.heartbeat import beat
 from rejoinder.journal.records import OpenTurn
 
 HELLO = user("Capital of France?")
@@ -24,6 +26,7 @@ async def test_an_answer_that_cannot_be_recorded_is_delivered_marked_and_counted
     async with gateway() as g:
         with monkeypatch.context() as broken:
             broken.setattr(g.journal, "finish_turn", failed)
+            broken.setattr(g.journal, "close_idle_sessions", failed)
             body = await g.answer(HELLO)
             assert body["choices"][0]["message"]["content"] == "Paris."
             assert body["recorded"] is False
@@ -35,6 +38,23 @@ async def test_an_answer_that_cannot_be_recorded_is_delivered_marked_and_counted
             assert "unrecorded_turns_total 2.0" in (await g.client.get("/metrics")).text
         assert "recorded" not in await g.answer(HELLO)
         assert (await g.client.get("/readyz")).status_code == 200
+
+
+async def test_a_write_that_was_asked_for_before_the_failure_does_not_hide_it(gateway, monkeypatch):
+    async with gateway() as g:
+        slow: Future[int] = Future()
+        with monkeypatch.context() as broken:
+            broken.setattr(g.journal, "close_idle_sessions", lambda _: slow)
+            beating = asyncio.create_task(beat(g.service))
+            await asyncio.sleep(0)
+            broken.setattr(g.journal, "finish_turn", failed)
+            broken.setattr(g.journal, "close_idle_sessions", failed)  # of the gateway's own beat
+            assert (await g.answer(HELLO))["recorded"] is False
+            slow.set_result(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert (await g.client.get("/readyz")).status_code == 503
+        beating.cancel()
 
 
 async def test_feedback_that_cannot_be_recorded_is_refused_for_now(gateway, monkeypatch):

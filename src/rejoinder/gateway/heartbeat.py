@@ -110,6 +110,7 @@ async def watch_engine(service: Service) -> None:
 async def beat(service: Service) -> None:
     """Report, end idle sessions and see whether the journal takes writes, for ever."""
     while True:
+        failures = service.recorder.failures
         state = "draining" if service.draining else "ready" if not problems(service) else "waiting"
         try:
             report(service, state)
@@ -117,9 +118,9 @@ async def beat(service: Service) -> None:
             while await asyncio.wrap_future(service.journal.close_idle_sessions(idle_s)):
                 pass  # some are closed at a time, so that serving is not held up
         except Exception as error:  # noqa: BLE001 - any journal's failure; tried again next time
-            service.recorder.problem = f"heartbeat: {error}"
+            service.recorder.failed(f"heartbeat: {error}")
             service.note_error(f"journal: {error}")
             log.error("heartbeat failed", error=str(error))  # noqa: TRY400 - one line is enough
         else:
-            service.recorder.problem = None
+            service.recorder.succeeded(failures)
         await asyncio.sleep(HEARTBEAT_S)

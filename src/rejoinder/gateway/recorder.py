@@ -46,8 +46,23 @@ class Recorder:
         self._landings = Landings()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._counting = threading.Lock()
+        self.failures = 0
+        """Writes that failed so far."""
         self.problem: str | None = None
-        """Why the last write failed; None after one that succeeded."""
+        """Why the last write failed; None after one that was asked for later and succeeded."""
+
+    def failed(self, told: str) -> None:
+        """Remember what the journal did not take; for ``/readyz`` and the heartbeat."""
+        self.failures += 1
+        self.problem = told
+
+    def succeeded(self, failures: int) -> None:
+        """Forget the problem after a write before which there had been so many failures.
+
+        One that failed meanwhile is news, and stays.
+        """
+        if self.failures == failures:
+            self.problem = None
 
     def open(self, turn: OpenTurn) -> None:
         """Queue the row of an accepted request."""
@@ -83,13 +98,18 @@ class Recorder:
 
     def finish(self, turns: Sequence[FinishedTurn]) -> Awaitable[bool]:
         """Queue answers at once; awaited, it says whether they are certainly durable."""
+        before = self.failures
         queued = [self._try("finish", partial(self._journal.finish_turn, turn)) for turn in turns]
         landings = [one if one is None else self._landings.of(one, CONFIRM_S) for one in queued]
-        return self._confirmed(landings)
+        return self._confirmed(landings, before)
 
-    async def _confirmed(self, landings: Sequence[asyncio.Future[None] | None]) -> bool:
+    async def _confirmed(
+        self, landings: Sequence[asyncio.Future[None] | None], failures: int
+    ) -> bool:
         confirmed = [await self._confirm(landing) for landing in landings]
         self._metrics.unrecorded.inc(confirmed.count(False))
+        if any(confirmed):
+            self.succeeded(failures)
         return all(confirmed)
 
     async def _confirm(self, written: asyncio.Future[None] | None) -> bool:
@@ -100,7 +120,6 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - any journal's failure; the answer still goes out
             self._failed("finish", error)
             return False
-        self.problem = None
         return True
 
     def _queue(self, what: str, write: Callable[[], Future[None]]) -> Future[None] | None:
@@ -125,7 +144,7 @@ class Recorder:
         told = str(error)
         if isinstance(error, TimeoutError):
             told = f"nothing was written within {CONFIRM_S:g} s: does another program hold it?"
-        self.problem = f"{what}: {told}"
+        self.failed(f"{what}: {told}")
         self.count("journal_failed", what)
         log.error("journal write failed", write=what, error=told)
 
@@ -146,4 +165,4 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - as in ``_confirm``; kept for the next time
                 with self._counting:
                     self._counts[name, reason] += amount
-                self.problem = f"count: {error}"
+                self.failed(f"count: {error}")
