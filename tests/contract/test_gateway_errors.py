@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 
 import pytest
 from gateway_kit import KEYS, Script, user
@@ -116,6 +118,18 @@ async def test_a_body_that_is_too_large_gets_a_413_also_without_a_length(gateway
 
         response = await g.client.post("/v1/chat/completions", content=unbounded())
         assert response.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/feedback"])
+async def test_a_compressed_body_is_told_so_and_the_connection_serves_on(gateway, path):
+    async with gateway() as g:
+        body = gzip.compress(json.dumps({"messages": [HELLO], "max_tokens": 9}).encode())
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        response = await g.client.post(path, content=body, headers=headers)
+        assert response.status_code == 415
+        assert response.headers["accept-encoding"] == "identity"
+        assert "gzip" in response.json()["error"]["message"]
+        assert (await g.chat(HELLO, headers={"content-encoding": "identity"})).status_code == 200
 
 
 async def test_the_request_after_the_last_place_gets_a_429_and_is_told_when_to_return(gateway):

@@ -51,6 +51,8 @@ class ApiError(Exception):
         """Return the headers beside the body; official clients obey ``x-should-retry``."""
         if self.status == 401:
             return {"www-authenticate": "Bearer"}
+        if self.status == 415:
+            return {"accept-encoding": "identity"}
         if not self.retryable:
             return {}
         headers = {"retry-after": str(math.ceil(self.retry_after_s)), "x-should-retry": "true"}

@@ -21,9 +21,13 @@ async def read_body(
     """Return the whole body.
 
     Raises:
-        ApiError: 413, it is or says to be longer than ``max_body_bytes``; 408, it comes too slowly.
+        ApiError: 413, it is or says to be longer than ``max_body_bytes``; 408, it comes too slowly;
+            415, it is compressed.
         ClientGone: the connection closed before its end.
     """
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding not in (b"", b"identity"):
+        raise _compressed(encoding)
     limit = config.max_body_bytes
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > limit:
@@ -52,6 +56,15 @@ async def _read(receive: Receive, limit: int) -> bytes:
         data += piece
         if not more:
             return bytes(data)
+
+
+def _compressed(encoding: bytes) -> ApiError:
+    return ApiError(
+        415,
+        "unsupported_encoding",
+        f"the body is encoded as {encoding.decode('latin-1')!r}; send it as it is, without "
+        "Content-Encoding",
+    )
 
 
 def _too_large(limit: int) -> ApiError:
