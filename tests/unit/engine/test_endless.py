@@ -71,12 +71,13 @@ def test_what_some_finite_text_fits_is_none(schema):
 
 def test_long_chains_cost_little():
     """Each part was looked at once for every other, and the check's time ran out."""
-    size = 3000
+    size = 30_000
     chain: dict = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(size)}
     root = {"$ref": "#/$defs/d0", "$defs": {**chain, f"d{size}": {"type": "string"}}}
     begin = time.process_time()
     assert endless_part(root) is None
-    assert time.process_time() - begin < 1.0
+    # No matter of speed: that would take many minutes.
+    assert time.process_time() - begin < 30
 
 
 def test_a_long_chain_is_followed_to_its_end():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from rejoinder.errors import ConfigError
 from rejoinder.models import embedded
 from rejoinder.models.embedded import resolve_model
 
+CACHE = os.environ.get("REJOINDER_CACHE")
+"""That of the other tests, whose model is converted once."""
 NAMES = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
 
 
@@ -127,28 +130,29 @@ def test_what_a_killed_conversion_left_is_removed(cache: Path, converting: None)
 
 
 @pytest.mark.model
-def test_a_conversion_that_fails_in_its_process_says_why(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_conversion_that_fails_in_its_process_says_why(cache: Path, tmp_path: Path):
+    """And brings no PyTorch into the one that asks: that would hold a gigabyte for good."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and nothing else")
-    monkeypatch.setattr(embedded, "_packaged_gguf", lambda: broken)
-    with pytest.raises(ConfigError, match=r"cannot be converted .*error: unpack"):
-        resolve_model("embedded")
+    code = (
+        "import sys; from pathlib import Path; from rejoinder.models import embedded\n"
+        "embedded._packaged_gguf = lambda: Path(sys.argv[1])\n"
+        "try: embedded.resolve_model('embedded')\n"
+        "except embedded.ConfigError as error: print(error)\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(broken)]
+    said = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert re.search(r"cannot be converted .*error: unpack", said)
     assert [path.name for path in cache.iterdir()] == ["smollm2-135m-instruct.lock"]
 
 
 @pytest.mark.model
-def test_the_first_conversion_brings_no_pytorch_into_the_process_that_asks(cache: Path):
-    """Guards against gateways that hold a gigabyte for good because they were the first to ask."""
-    code = (
-        "import sys; from rejoinder.models.embedded import resolve_model; "
-        "path = resolve_model('embedded'); "
-        "print(path); assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    path = Path(said.stdout.strip())
-    assert path == cache / "smollm2-135m-instruct"
+def test_what_the_conversion_has_made_is_a_plain_model_directory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("REJOINDER_CACHE")
+    if CACHE is not None:
+        monkeypatch.setenv("REJOINDER_CACHE", CACHE)
+    path = resolve_model("embedded")
     config = json.loads((path / "config.json").read_text("utf-8"))
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["tie_word_embeddings"] is True

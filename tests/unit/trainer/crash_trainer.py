@@ -19,6 +19,8 @@ import torch
 from rejoinder.config import Config
 from rejoinder.journal.records import TrainSample
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.models.embedded import resolve_model
+from rejoinder.models.loading import load_model
 from rejoinder.policy import durable
 from rejoinder.policy.registry import PolicyRegistry
 from rejoinder.trainer import lease, loop, recovery
@@ -122,6 +124,8 @@ def main() -> None:
     config = Config.model_validate_json(sys.argv[1])
     loop._build_hint_renderer = lambda _: SpelledHints()
     torch.set_num_threads(1)
+    # What transformers makes ready for its first model takes half a second; each child would do it.
+    load_model(resolve_model(config.model.path), torch.float32, torch.device("cpu"))
     for moment in sys.argv[2:]:
         print(json.dumps([moment, child(config, moment)]), flush=True)
 

@@ -89,4 +89,5 @@ def test_all_messages_of_a_context_share_one_budget_and_the_newest_count() -> No
 def test_the_time_for_a_hostile_message_is_bounded(text: str) -> None:
     started = time.process_time()
     ExtractiveHintJudge().read([user(text)], assistant(text), [user(text)] * 3)
-    assert time.process_time() - started < 2
+    # No matter of speed: work that grows with the square of such a text takes many minutes.
+    assert time.process_time() - started < 60
