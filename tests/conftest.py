@@ -53,3 +53,15 @@ def tiny_tokenizer() -> ModelTokenizer:
         eos_ids=(tokenizer.token_to_id("<|im_end|>"),),
         context_length=2048,
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse to run where groups have no effect: each worker would start a system of its own."""
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                text = (
+                    "pytest-xdist does not know the groups of tests: see pytest in pyproject.toml"
+                )
+                raise pytest.UsageError(text)
