@@ -171,6 +171,9 @@ async def test_a_model_may_be_left_out_named_or_pinned_to_a_version(gateway):
         listed = (await g.client.get("/v1/models")).json()["data"]
         assert [m["id"] for m in listed] == ["default", "SmolLM2-135M-Instruct"]
         assert listed[0]["version"] == 3
+        assert (await g.client.get("/v1/models/default@2")).json()["version"] == 2
+        unknown = await g.client.get("/v1/models/default@99")
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
         await g.client.post("/v1/chat/completions", json={"messages": [HELLO]})
         await g.chat(HELLO, model="SmolLM2-135M-Instruct")
         await g.chat(HELLO, model="default@2")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from rejoinder.errors import EngineError
 from rejoinder.gateway import metrics
 from rejoinder.gateway.auth import Caller
-from rejoinder.gateway.errors import ApiError
+from rejoinder.gateway.errors import ApiError, from_engine
 from rejoinder.gateway.service import Service
 from rejoinder.types import Json
 
@@ -31,9 +32,13 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/v1/models/{name:path}", tags=["models"])
     async def show_model(request: Request, name: str) -> Json:
-        """Describe one model."""
+        """Describe one model, or one version of it that the engine holds."""
         check_key(request)
         target = service.models.resolve(name)
+        try:
+            await service.check_version(target)
+        except EngineError as error:
+            raise from_engine(error) from error
         live = service.info.live.get(target.policy) if service.info else None
         return _model(service, name, live if target.version is None else target.version)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -48,13 +49,13 @@ def run_trainer(config: Config, stop: threading.Event | None = None) -> None:
         ConfigError: the configuration cannot work; the message says what to change.
         JournalError: the journal cannot be used, or the policy is not registered.
     """
-    stop = stop or threading.Event()
+    stop, loaded = stop or threading.Event(), threading.Event()
     share_cores()
     _give_way(config.trainer.nice)
     algorithm = build_algorithm(config.trainer)
-    with SqlJournal(config.journal_url) as journal, _stop_on_signals(stop):
+    with SqlJournal(config.journal_url) as journal, _stop_on_signals(stop, loaded):
         with Heartbeat(journal, _constant_detail(config)) as heartbeat:
-            _train(config, journal, algorithm, heartbeat, stop)
+            _train(config, journal, algorithm, heartbeat, stop, loaded)
         journal.flush()
 
 
@@ -64,6 +65,7 @@ def _train(
     algorithm: Algorithm,
     heartbeat: Heartbeat,
     stop: threading.Event,
+    loaded: threading.Event,
 ) -> None:
     check_training(config.trainer)
     policy = config.model.policy
@@ -101,6 +103,7 @@ def _train(
                 trackers,
                 evaluator,
                 _build_hint_renderer(config) if algorithm.needs_hints else None,
+                loaded,
             ),
             FP32_ALARM if backend.is_full_precision else BF16_ALARM,
         )
@@ -162,8 +165,12 @@ def _give_way(nice: int) -> None:
 
 
 @contextlib.contextmanager
-def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set ``stop``; a second one ends the process as usual."""
+def _stop_on_signals(stop: threading.Event, loaded: threading.Event) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set ``stop``; a second one ends the process as usual.
+
+    Until weights are ``loaded`` the first one ends it at once: there is nothing to finish, and to
+    import PyTorch and load a model takes many seconds.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -172,6 +179,8 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
     def ask_to_stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])
         stop.set()
+        if not loaded.is_set():
+            sys.exit(0)
 
     for number in before:
         signal.signal(number, ask_to_stop)

@@ -70,6 +70,8 @@ class Surroundings:
     evaluator: Evaluator | None = None
     hinted: HintRenderer | None = None
     """Puts hints into prompts, for algorithms that learn from them."""
+    loaded: threading.Event = field(default_factory=threading.Event)
+    """Set once weights are loaded: from then on there may be something to finish."""
 
 
 class TrainingLoop:
@@ -150,6 +152,7 @@ class TrainingLoop:
         if aside:
             log.info("samples of another algorithm put aside", samples=aside)
         self._backend.load(found.weights, found.checkpoint, as_served=found.as_served)
+        self._around.loaded.set()
         log.info(
             "training goes on",
             policy=self._policy,
