@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     "pytest-xdist does not know the groups of tests: see pytest in pyproject.toml"
                 )
                 raise pytest.UsageError(text)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_home_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests that name no home away from that of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REJOINDER_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
