@@ -77,6 +77,13 @@ class JournalError(RejoinderError):
     """The journal refused an operation."""
 
 
+class UnknownTurn(JournalError):
+    """A write names a turn that the journal does not have, for its conversation was deleted.
+
+    The journal itself works.
+    """
+
+
 class LeaseLost(JournalError):
     """Another process took the lease over; this one must stop writing (fencing)."""
 

@@ -99,6 +99,8 @@ class Fate(StrEnum):
     ROLLED_BACK = "rolled_back"
     """A person rolled the policy back from the version that sampled it, and too many steps lie
     between."""
+    DELETED = "deleted"
+    """The conversation that its reply came in was deleted by a person."""
     LIMIT = "limit"
     DUPLICATE = "duplicate"
     LATE_FEEDBACK = "late_feedback"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rejoinder.algorithms import build_algorithm
@@ -107,6 +109,17 @@ def judgement(
     score: int | None, why: Fate | None = None, fingerprint: str = "judge-a"
 ) -> Judgement:
     return Judgement(score, (Vote(score, "because"),), fingerprint, why=why)
+
+
+def holds(folder: Path, text: str) -> bool:
+    """Whether a text is in any file of a journal.
+
+    Another process looks: to close a database's file drops this process's locks on it.
+    """
+    files = [str(file) for file in folder.glob("journal.db*")]
+    found = subprocess.run(["grep", "-aqF", text, *files], check=False)
+    assert found.returncode in (0, 1)
+    return found.returncode == 0
 
 
 class Story:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from concurrent.futures import Future
 
 from gateway_kit import bot, user
+from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
 from rejoinder.gateway.heartbeat import beat
-from rejoinder.journal.records import OpenTurn
+from rejoinder.journal.capture import TurnGroup
+from rejoinder.journal.records import FinishedTurn, OpenTurn
 
 HELLO = user("Capital of France?")
 
@@ -93,3 +96,65 @@ async def test_a_journal_that_cannot_be_read_links_nothing_and_serves(gateway, m
         await g.answer(*messages, user("No!"))
         assert g.turns()[1]["parent_id"] is None
         assert 'links_total{outcome="journal_failed"} 1.0' in (await g.client.get("/metrics")).text
+
+
+async def test_an_answer_whose_conversation_is_deleted_meanwhile_is_marked_and_the_journal_is_well(
+    gateway, monkeypatch
+):
+    async with gateway() as g:
+        finish = g.journal.finish_turn
+
+        def too_late(turn: FinishedTurn) -> Future[None]:
+            g.journal.flush()
+            g.journal.delete_sessions(g.journal.find_sessions([]))
+            return finish(turn)
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(g.journal, "finish_turn", too_late)
+            body = await g.answer(HELLO)
+        assert body["choices"][0]["message"]["content"] == "Paris."
+        assert body["recorded"] is False
+        assert (await g.client.get("/readyz")).status_code == 200
+        assert g.turns() == []
+        g.service.recorder.flush_counts()
+        g.journal.flush()
+        counters = g.journal.status("default", 4)["counters"]["gateway"]
+        assert counters["deleted_meanwhile"] == {"finish": 1}
+        assert "journal_failed" not in counters
+
+
+async def test_a_deleted_session_that_its_client_goes_on_with_is_a_new_conversation(gateway):
+    async with gateway() as g:
+        named = {"X-Session-Id": "mine"}
+        said = (await g.answer(HELLO, headers=named))["choices"][0]["message"]["content"]
+        g.journal.delete_sessions(g.journal.find_sessions(["mine"]))
+        again = await g.answer(HELLO, bot(said), user("No!"), headers=named)
+        assert "recorded" not in again
+        (turn,) = g.turns()
+        assert turn["parent_id"] is None
+        assert g.journal.find_sessions(["mine"]) == [turn["session_id"]]
+
+
+async def test_what_follows_from_an_opening_that_was_lost_names_the_first_cause(
+    gateway, monkeypatch
+):
+    async with gateway() as g:
+        apply = TurnGroup.apply
+
+        def full(group: TurnGroup, connection: Connection) -> None:
+            if group._turns:
+                raise sqlite3.OperationalError("database or disk is full")
+            apply(group, connection)
+
+        finish = g.journal.finish_turn
+
+        def later(turn: FinishedTurn) -> Future[None]:
+            g.journal.flush()  # or both would be written in one
+            return finish(turn)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(TurnGroup, "apply", full)
+            broken.setattr(g.journal, "finish_turn", later)
+            assert (await g.answer(HELLO))["recorded"] is False
+            problem = (await g.client.get("/readyz")).json()["missing"]["journal"]
+        assert "its opening could not be written: the journal's disk is full" in problem

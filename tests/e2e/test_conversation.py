@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from journal_story import holds
 from openai import OpenAI
 from running import Running, rejoinder, wait_until
 
@@ -278,6 +279,21 @@ def test_a_response_is_gone_on_from_after_its_gateway_was_killed(talked: Talked)
         "ON before.turn_id = turns.parent_id WHERE turns.completion_id LIKE 'resp_%'",
     )
     assert linked == (first.id,)
+
+
+def test_a_conversation_is_deleted_while_the_system_runs(talked: Talked) -> None:
+    home, said = talked.system.home, EXCHANGES[1][0]
+    wait_until(lambda: _ready(talked), RESTART_S, talked.system.story)
+    assert holds(home, said)
+    done = rejoinder(home, "records", "delete", "s1", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "1 session, 2 turns deleted" in done.stdout
+    assert not holds(home, said)
+    assert rows(talked, "SELECT * FROM sessions WHERE external = 's1'") == []
+    completion, _ = talked.client.ask([{"role": "user", "content": said}], session="s1")
+    (turn,) = rows(talked, f"SELECT parent_id FROM turns WHERE completion_id = '{completion}'")
+    assert turn == (None,)
+    assert _ready(talked), talked.system.story()
 
 
 def test_a_rollback_is_served(talked: Talked) -> None:

@@ -54,7 +54,7 @@ def turn(
                 entry["sample"]["batch"] = {name: batch[name] for name in ("ready", "needed")}
     if not found:
         raise RejoinderError(
-            f"no turn or completion {any_id!r} is in the journal: it was deleted by retention, or "
+            f"no turn or completion {any_id!r} is in the journal: it was deleted, or "
             "belongs to another --home"
         )
     if as_json:

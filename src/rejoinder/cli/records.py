@@ -1,4 +1,4 @@
-"""``rejoinder records export | size | retain``."""
+"""``rejoinder records export | size | retain | delete | scrub``; the last two: ``deletion.py``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from rejoinder.cli import deletion
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import err, out, show_note, size
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from rejoinder.types import Json
 
 app = typer.Typer(no_args_is_help=True, help="Export what was recorded, see its size, delete it.")
+
+app.command()(deletion.delete)
+app.command()(deletion.scrub)
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _PRIVATE = 0o600

@@ -3,7 +3,8 @@
 A turn is durable before its answer's last byte leaves. Where the journal fails (disk full, database
 gone) a person still gets the answer that the engine has sampled, since nobody may be refused for
 the sake of learning; but nothing is dropped in silence: the response says ``"recorded": false``,
-the turn is counted, ``/readyz`` fails until a write succeeds, and the log has the error.
+the turn is counted, ``/readyz`` fails until a write succeeds, and the log has the error. A turn
+whose conversation a person has deleted meanwhile is marked and counted, too; the journal is well.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Protocol
 
 import structlog
 
+from rejoinder.errors import UnknownTurn
 from rejoinder.gateway.landing import Landings
 from rejoinder.gateway.metrics import GatewayMetrics
 from rejoinder.journal.base import TurnJournal, WatchJournal
@@ -141,6 +143,10 @@ class Recorder:
         return result if isinstance(result, Future) else None
 
     def _failed(self, what: str, error: BaseException) -> None:
+        if isinstance(error, UnknownTurn):  # no fault of the journal's
+            self.count("deleted_meanwhile", what)
+            log.info("not recorded", write=what, reason=str(error))
+            return
         told = str(error)
         if isinstance(error, TimeoutError):
             told = f"nothing was written within {CONFIRM_S:g} s: does another program hold it?"

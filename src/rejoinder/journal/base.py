@@ -365,6 +365,60 @@ class WatchJournal(Protocol):
         """
         ...
 
+    def find_sessions(
+        self,
+        names: Sequence[str],
+        tenant: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+    ) -> list[str]:
+        """Return the ids of sessions, by their id or what their client called them.
+
+        Without names all of the given tenant, key and user; these narrow names, too.
+
+        Raises:
+            JournalError: a name is not known, or several people's clients use it.
+        """
+        ...
+
+    def tally_sessions(self, session_ids: Sequence[str]) -> Json:
+        """Return what ``delete_sessions`` would, and change nothing."""
+        ...
+
+    def delete_sessions(self, session_ids: Sequence[str]) -> Json:
+        """Delete sessions with everything of theirs, at once, whatever they are at.
+
+        A turn that is being answered goes, too: the write of its answer fails as ``UnknownTurn``.
+        A step that is being computed from a sample of theirs is refused. What was accepted before
+        is not written afterwards; a later request of the session is a new conversation. What does
+        not train because of this is counted.
+
+        Returns ``sessions``, ``turns``, ``answering`` (turns that were being answered),
+        ``judgings`` (replies that the judge had not dealt with), ``waiting`` and ``trained``
+        (samples), and ``learnt`` [{policy, versions, live, holds, back_to}]: which versions
+        learnt from them, whether the live one holds that, and the newest version before, with its
+        weights kept, that it comes from; and ``bytes`` in use after it.
+        """
+        ...
+
+    def empty_log(self) -> None:
+        """Fold the database's log into its file, so that it holds no text any more.
+
+        Raises:
+            JournalError: other programs keep it from happening.
+        """
+        ...
+
+    def scrub(self) -> None:
+        """Write the database's file anew, so that nothing that was deleted is in it.
+
+        Other writers wait meanwhile.
+
+        Raises:
+            JournalError: other programs keep it from happening, or the disk is full.
+        """
+        ...
+
     def export_records(
         self,
         target: str | Path | IO[bytes],

@@ -98,7 +98,10 @@ class TurnGroup:
 
         Raises:
             JournalError: a finished turn is not open, or a next state's turn is not known.
+            IntegrityError: the conversation of a turn was deleted after its request had come.
         """
+        if self._turns:
+            self._leave_out_deleted(connection)
         for statement, rows in (
             (sql.INSERT_TENANT, self._tenants.values()),
             (sql.UPSERT_SESSION, self._sessions.values()),
@@ -131,6 +134,17 @@ class TurnGroup:
         if self._reports:
             newest = max(row["seen_at"] for row in self._reports.values())
             connection.execute(sql.FORGET_REPORTS, {"before": newest - GONE_S})
+
+    def _leave_out_deleted(self, connection: Connection) -> None:
+        """Drop turns of conversations that a person has deleted since: what is theirs then fails.
+
+        For a group, not for each turn: nearly always there is nothing to find.
+        """
+        oldest = min(row["created_at"] for row in self._turns.values())
+        for session_id, deleted_at in sql.DELETED_SINCE.fetch(connection, since=oldest):
+            for turn_id, row in list(self._turns.items()):
+                if row["session_id"] == session_id and row["created_at"] <= deleted_at:
+                    del self._turns[turn_id]
 
     # --- items to rows ------------------------------------------------------------------------
 

@@ -240,6 +240,7 @@ def _prepare(connection: sqlite3.Connection, _record: object) -> None:
     _set_wal(cursor)
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = 1")
+    cursor.execute("PRAGMA secure_delete = 1")  # what people delete is overwritten
     cursor.execute("PRAGMA cache_size = -65536")
     cursor.execute("PRAGMA temp_store = MEMORY")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")

@@ -42,10 +42,15 @@ def delete_oldest(connection: Connection, closed_before: float | None) -> tuple[
     if closed_before is not None:
         query = query.where(sessions.c.closed_at < closed_before)
     doomed = connection.scalars(query.order_by(sessions.c.closed_at).limit(SESSIONS_AT_ONCE)).all()
-    gone = connection.execute(sa.delete(turns).where(turns.c.session_id.in_(doomed)))
-    _delete_contents(connection, doomed)
-    connection.execute(sa.delete(sessions).where(sessions.c.session_id.in_(doomed)))
-    return len(doomed), gone.rowcount
+    return len(doomed), delete_whole(connection, doomed)
+
+
+def delete_whole(connection: Connection, session_ids: Sequence[str]) -> int:
+    """Delete sessions with all that is theirs alone; returns how many turns were deleted."""
+    gone = connection.execute(sa.delete(turns).where(turns.c.session_id.in_(session_ids)))
+    _delete_contents(connection, session_ids)
+    connection.execute(sa.delete(sessions).where(sessions.c.session_id.in_(session_ids)))
+    return gone.rowcount
 
 
 def kept_sessions(connection: Connection) -> dict[str, int]:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0010"
+REVISION = "0011"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -202,6 +202,15 @@ content_refs = Table(
     sqlite_with_rowid=False,
 )
 Index("ix_content_refs_digest", content_refs.c.digest)
+
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    # Requests that were accepted before it stay out; later ones of this id are a new conversation.
+    Column("deleted_at", Double, nullable=False),
+)
+Index("ix_deletions_deleted", deletions.c.deleted_at)
 
 # --- judging ---------------------------------------------------------------------------------
 

@@ -14,13 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from rejoinder.errors import JournalError
 from rejoinder.journal import (
+    deletion,
     explain,
     export,
     feedback,
     judging,
     responses,
     retention,
+    scrubbing,
     status,
     turns,
     watching,
@@ -28,6 +31,7 @@ from rejoinder.journal import (
 from rejoinder.journal.base import JudgeJournal, SampleRule, TurnJournal, WatchJournal
 from rejoinder.journal.capture import Count, TurnGroup
 from rejoinder.journal.database import Database
+from rejoinder.journal.lost import LostOpenings
 from rejoinder.journal.memory import TurnMemory
 from rejoinder.journal.migrate import upgrade_database
 from rejoinder.journal.payloads import Request, read_request, read_turn_ids
@@ -67,8 +71,13 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         upgrade_database(self.database)
         self._memory = TurnMemory()
         self._pending = PendingOpens()
+        self._lost = LostOpenings()
         self._writer = Writer(
-            self.database, partial(TurnGroup, self._memory, rule), self._forget, queue_limit
+            self.database,
+            partial(TurnGroup, self._memory, rule),
+            self._forget,
+            self._lost.explain,
+            queue_limit,
         )
 
     def __enter__(self) -> SqlJournal:
@@ -152,8 +161,10 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         self._pending.add(turn)
         try:
             self._writer.add(turn, lambda _written: self._pending.remove(turn))
-        except BaseException:  # whatever kept it from the queue, nobody will write it
+        except BaseException as error:  # whatever kept it from the queue, nobody will write it
             self._pending.remove(turn)
+            if isinstance(error, JournalError):
+                self._lost.add(turn.turn_id, error)
             raise
 
     def finish_turn(self, turn: FinishedTurn) -> Future[None]:
@@ -270,6 +281,39 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
             report["turns"][reason] += deleted
             self.count("retention", "turns", reason, deleted)
         return count
+
+    def find_sessions(
+        self,
+        names: Sequence[str],
+        tenant: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+    ) -> list[str]:
+        """See ``WatchJournal``."""
+        return deletion.find_sessions(self.database.reader(), names, tenant, key, user)
+
+    def tally_sessions(self, session_ids: Sequence[str]) -> Json:
+        """See ``WatchJournal``."""
+        with self.database.snapshot() as connection:
+            return deletion.tally(connection, session_ids).report(connection)
+
+    def delete_sessions(self, session_ids: Sequence[str]) -> Json:
+        """See ``WatchJournal``."""
+        found = deletion.Tally()
+        for some in deletion.in_parts(session_ids, retention.SESSIONS_AT_ONCE):
+            found.add(self._writer.call(partial(deletion.delete_sessions, session_ids=some)))
+        while self._writer.call(retention.give_back):
+            pass
+        reader = self.database.reader()
+        return {**found.report(reader), "bytes": retention.used_bytes(reader)}
+
+    def empty_log(self) -> None:
+        """See ``WatchJournal``."""
+        scrubbing.empty_log(self.database)
+
+    def scrub(self) -> None:
+        """See ``WatchJournal``."""
+        scrubbing.scrub(self.database)
 
     def size_report(self) -> Json:
         """See ``WatchJournal``."""

@@ -160,6 +160,10 @@ REOPEN_FOR_JUDGING = RowsStatement(
     ["turn_id", "job_id"],
 )
 
+DELETED_SINCE = Query(
+    sa.text("SELECT session_id, deleted_at FROM deletions WHERE deleted_at >= :since")
+)
+
 # --- settling what came before its answer ----------------------------------------------------
 
 SCORED_EARLY = Query(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from rejoinder.errors import JournalError
+from rejoinder.errors import UnknownTurn
 from rejoinder.journal import statements as sql
 from rejoinder.journal.capture import settle_next_states
 from rejoinder.journal.columns import (
@@ -100,7 +100,7 @@ def abort_turn(connection: Connection, turn: AbortedTurn) -> None:
     """End an open turn and keep what was sampled; a turn that has ended already stays as it is.
 
     Raises:
-        JournalError: the turn is not known.
+        UnknownTurn: the turn is not known.
     """
     numbers = [run.version for run in turn.versions]
     changed = connection.execute(
@@ -149,11 +149,11 @@ def supersede(connection: Connection, turn_id: str, by: str) -> None:
     """Mark a turn as replaced; unless its sample was consumed, it will not train.
 
     Raises:
-        JournalError: the turn is not known.
+        UnknownTurn: the turn is not known.
     """
     turn = connection.execute(sa.select(turns).where(turns.c.turn_id == turn_id)).first()
     if turn is None:
-        raise JournalError(f"turn {turn_id} is not in the journal")
+        raise UnknownTurn(f"turn {turn_id} is not in the journal")
     connection.execute(sa.update(turns).where(turns.c.turn_id == turn_id).values(superseded_by=by))
     cancel_judging(connection, turn_id, Fate.SUPERSEDED.value)
     sample_id = connection.execute(
@@ -228,4 +228,4 @@ def _end_waiting(connection: Connection, which: sa.ColumnElement[bool], fate: Fa
 
 def _must_exist(connection: Connection, turn_id: str) -> None:
     if not connection.execute(sa.select(turns.c.turn_id).where(turns.c.turn_id == turn_id)).first():
-        raise JournalError(f"turn {turn_id} is not in the journal")
+        raise UnknownTurn(f"turn {turn_id} is not in the journal")

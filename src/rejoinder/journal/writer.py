@@ -75,12 +75,17 @@ class Writer:
         database: Database,
         new_group: Callable[[], Group],
         forget: Callable[[Any], None],
+        explain: Callable[[Connection, Any, JournalError], JournalError],
         queue_limit: int = QUEUE_LIMIT,
     ) -> None:
-        """``forget`` drops what a group remembers in memory of an item that was not written."""
+        """``forget`` drops what a group remembers in memory of an item that was not written.
+
+        ``explain`` is told why an item was not, and may know a cause before that.
+        """
         self._database = database
         self._new_group = new_group
         self._forget = forget
+        self._explain = explain
         self._queue_limit = queue_limit
         self._queue: deque[_Write] = deque()
         self._wake = threading.Condition()
@@ -251,6 +256,7 @@ class Writer:
                 self._rollback()
                 write.error = _explain(error)
                 if write.item is not None:
+                    write.error = self._explain(self._connection, write.item, write.error)
                     self._forget(write.item)
 
     def _prepare(self, batch: Sequence[_Write]) -> list[Group | _Write]:
@@ -307,10 +313,12 @@ def _explain(error: Exception) -> JournalError:
     if isinstance(error, DBAPIError):
         error = error.orig if isinstance(error.orig, Exception) else error
     if "full" in str(error):
-        return JournalError(f"the journal's disk is full, free some space: {error}")
-    if isinstance(error, sqlite3.IntegrityError):
-        return JournalError(f"it names a turn that is unknown or answered already: {error}")
-    refused = JournalError(f"the journal could not write: {type(error).__name__}: {error}")
+        told = f"the journal's disk is full, free some space: {error}"
+    elif isinstance(error, sqlite3.IntegrityError):
+        told = f"it names a turn that is unknown or answered already: {error}"
+    else:
+        told = f"the journal could not write: {type(error).__name__}: {error}"
+    refused = JournalError(told)
     refused.__cause__ = error
     return refused
 

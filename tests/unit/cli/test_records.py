@@ -76,3 +76,15 @@ def test_retention_says_what_stays_and_why() -> None:
     code, said = run("retain", "--keep-days", "1")
     assert code == 0, said
     assert "0 sessions stay: 0 open (they end with session_done or after gateway.session" in said
+
+
+def test_deleting_asks_which_and_whether() -> None:
+    code, said = run("delete")
+    assert code == EXIT_REFUSED
+    assert "name sessions, or all of some by --tenant, --key or --user" in said
+    code, said = run("delete", "nonsense", "--yes")
+    assert code == EXIT_REFUSED
+    assert "there is no session 'nonsense'; nothing was deleted" in said
+    code, said = run("delete", "--tenant", "nobody", "--yes")
+    assert code == EXIT_REFUSED
+    assert "there is no such session; nothing was deleted" in said

@@ -23,6 +23,7 @@ ADDED = {
     "0006": ["prompts.options_digest"],
     "0009": ["consumption.untrained"],
     "0010": ["next_states.no_hint"],
+    "0011": ["deletions"],
 }
 """Tables and columns that each revision added."""
 

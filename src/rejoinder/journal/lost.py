@@ -1,0 +1,61 @@
+"""Openings of turns that could not be written, so that what follows from it can name the cause."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from rejoinder.errors import JournalError, UnknownTurn
+from rejoinder.journal.records import FinishedTurn, NextState, OpenTurn
+from rejoinder.journal.schema import deletions, turns
+
+MOST = 4096
+_DELETED = "its conversation was deleted meanwhile"
+
+
+class LostOpenings:
+    """Why turns of this process were not opened; the newest ones. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._why: OrderedDict[str, JournalError] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, turn_id: str, why: JournalError) -> None:
+        """Remember that the opening of a turn was not written."""
+        with self._lock:
+            self._why[turn_id] = why
+            if len(self._why) > MOST:
+                self._why.popitem(last=False)
+
+    def explain(self, connection: Connection, item: Any, told: JournalError) -> JournalError:
+        """Return why an item was not written: the first cause where it is known, else ``told``."""
+        if isinstance(item, OpenTurn):
+            if _refers_to_nothing(told) and _is_deleted(connection, item):
+                told = UnknownTurn(_DELETED)
+            self.add(item.turn_id, told)
+            return told
+        if not isinstance(item, FinishedTurn | NextState) or not _refers_to_nothing(told):
+            return told
+        with self._lock:
+            why = self._why.get(item.turn_id)
+        if why is not None:
+            known = isinstance(why, UnknownTurn)
+            return why if known else JournalError(f"its opening could not be written: {why}")
+        opened = sa.select(turns.c.turn_id).where(turns.c.turn_id == item.turn_id)
+        return told if connection.execute(opened).first() else UnknownTurn(_DELETED)
+
+
+def _refers_to_nothing(told: JournalError) -> bool:
+    return isinstance(told.__cause__, sqlite3.IntegrityError)
+
+
+def _is_deleted(connection: Connection, turn: OpenTurn) -> bool:
+    found = sa.select(deletions.c.session_id).where(
+        deletions.c.session_id == turn.session_id, deletions.c.deleted_at >= turn.created_at
+    )
+    return connection.execute(found).first() is not None
