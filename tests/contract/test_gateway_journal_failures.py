@@ -10,6 +10,7 @@ from gateway_kit import bot, user
 from sqlalchemy.engine import Connection
 
 from rejoinder.errors import JournalError
+from rejoinder.gateway import heartbeat
 from rejoinder.gateway.heartbeat import beat
 from rejoinder.journal.capture import TurnGroup
 from rejoinder.journal.records import FinishedTurn, OpenTurn
@@ -158,3 +159,24 @@ async def test_what_follows_from_an_opening_that_was_lost_names_the_first_cause(
             assert (await g.answer(HELLO))["recorded"] is False
             problem = (await g.client.get("/readyz")).json()["missing"]["journal"]
         assert "its opening could not be written: the journal's disk is full" in problem
+
+
+async def test_a_journal_whose_file_was_deleted_is_told_within_a_heartbeat(gateway, monkeypatch):
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.05)
+    async with gateway() as g:
+        assert "recorded" not in await g.answer(HELLO)
+        g.journal.database.path.unlink()
+
+        async def told() -> str:
+            ready = await g.client.get("/readyz")
+            return "" if ready.status_code == 200 else ready.json()["missing"]["journal"]
+
+        async with asyncio.timeout(10):
+            while not (problem := await told()):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        assert "it was deleted or moved away. Nothing is recorded. Stop the system" in problem
+        body = await g.answer(HELLO)
+        assert body["choices"][0]["message"]["content"] == "Paris."
+        assert body["recorded"] is False
+        assert "unrecorded_turns_total 1.0" in (await g.client.get("/metrics")).text
+        assert "deleted or moved away" in await told()

@@ -113,6 +113,7 @@ async def beat(service: Service) -> None:
         failures = service.recorder.failures
         state = "draining" if service.draining else "ready" if not problems(service) else "waiting"
         try:
+            service.journal.check_file()
             report(service, state)
             idle_s = service.config.gateway.session_idle_s
             while await asyncio.wrap_future(service.journal.close_idle_sessions(idle_s)):

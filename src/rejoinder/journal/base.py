@@ -332,6 +332,16 @@ class WatchJournal(Protocol):
         """Upsert a heartbeat; queued, not waited for."""
         ...
 
+    def check_file(self) -> None:
+        """See whether the database's file is still in its place; reads no row.
+
+        Where it is not, writes fail, at the latest half a second after the next one.
+
+        Raises:
+            JournalError: it was deleted or replaced; the message says what to do.
+        """
+        ...
+
     def reports(self) -> list[RoleReport]:
         """Return the newest heartbeat of each role instance."""
         ...

@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import threading
 
+from rejoinder.errors import JournalError
 from rejoinder.journal.database import Database, run
 
 log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ INTERVAL_S = 0.5
 
 
 class Checkpointer:
-    """A thread that runs a passive checkpoint some time after writes."""
+    """A thread that runs a passive checkpoint some time after writes, and watches the file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,3 +51,16 @@ class Checkpointer:
                     run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
                 except sqlite3.OperationalError as error:
                     log.warning("the journal's log stays unfolded for now: %s", error)
+                self._look()
+
+    def _look(self) -> None:
+        """Tell the writer, through the database, whether it writes where others read.
+
+        Here, because what it costs to ask is not for those who wait for a commit.
+        """
+        known = self._database.lost
+        try:
+            self._database.check_file()
+        except JournalError as error:
+            if known is None:
+                log.error("%s", error)  # noqa: TRY400 - one line is enough

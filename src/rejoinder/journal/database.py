@@ -47,13 +47,17 @@ class Database:
         """Open no connection yet.
 
         Raises:
-            JournalError: it is no URL of an SQLite file, or this Python's SQLite is too old.
+            JournalError: it is no URL of an SQLite file, the file is gone from beside its log, or
+                this Python's SQLite is too old.
         """
         _refuse_old_sqlite()
         self.url = url
         self.path = database_file(url)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _create_private(self.path)
+        self._file = _identity(self.path)
+        self.lost: str | None = None
+        """What has become of the file, once it is not in its place any more; see ``check_file``."""
         self.engine = sa.create_engine(
             f"sqlite:///{self.path}",
             poolclass=NullPool,
@@ -69,7 +73,12 @@ class Database:
         self._lock = threading.Lock()
 
     def connect(self) -> Connection:
-        """Open a connection of the caller's own, in autocommit until it says BEGIN."""
+        """Open a connection of the caller's own, in autocommit until it says BEGIN.
+
+        Raises:
+            JournalError: the file is no journal, or no longer the one that this process opened.
+        """
+        self.check_file()
         try:
             return self.engine.connect()
         except DatabaseError as error:
@@ -77,6 +86,26 @@ class Database:
                 f"{self.path} cannot be used as a journal: {error.orig}; correct journal.url or "
                 "home, or the rights on that file"
             ) from error
+
+    def check_file(self) -> None:
+        """See whether the file that was opened is still in its place.
+
+        What is written to one that was deleted is gone with the last process that has it open.
+
+        Raises:
+            JournalError: it is not; the message says what to do.
+        """
+        now = _identity(self.path)
+        if self._file is None or now == self._file:
+            self.lost = None
+            return
+        found = "another file has taken its place" if now else "it was deleted or moved away"
+        self.lost = (
+            f"the journal {self.path} is not the file any more that was opened at the start: "
+            f"{found}. Nothing is recorded. Stop the system, put the journal back from a copy (or "
+            "leave it away to begin a new one), and start again"
+        )
+        raise JournalError(self.lost)
 
     def reader(self) -> Connection:
         """Return this thread's read connection. Each statement sees the newest commit."""
@@ -220,11 +249,27 @@ def _refuse_old_sqlite() -> None:
         )
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from every other one; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _create_private(path: Path) -> None:
     """Create a missing file for its owner only; SQLite gives its log the same rights.
 
     A file that is there is not even opened: closing it would drop this process's locks on it.
     """
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and not path.exists():
+        raise JournalError(
+            f"the journal {path} is gone, but its log {log.name} is there: another program may "
+            "have it open. Stop the system and put the journal back from a copy; or delete the "
+            "log, too, to begin a new one"
+        )
     # One that cannot be made is told by the first connection.
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -252,6 +252,10 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         """See ``WatchJournal``."""
         self._writer.add(report)
 
+    def check_file(self) -> None:
+        """See ``WatchJournal``."""
+        self.database.check_file()
+
     def reports(self) -> list[RoleReport]:
         """See ``WatchJournal``."""
         return watching.reports(self.database.reader())

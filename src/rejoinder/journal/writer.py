@@ -175,12 +175,22 @@ class Writer:
             while (batch := self._take()) is not None:
                 if batch:
                     self._checkpointer.wanted()
-                    self._write(batch)
+                    if self._database.lost is None:
+                        self._write(batch)
+                    else:
+                        self._refuse(batch, self._database.lost)
                     for write in batch:
                         _resolve(write)
         except BaseException as error:  # nobody may wait for a thread that has ended
             log.exception("the journal's writer has failed")
             self._fail_all(batch or [], error)
+
+    def _refuse(self, batch: Sequence[_Write], why: str) -> None:
+        """Write nothing where nobody would find it."""
+        for write in batch:
+            write.error = JournalError(why)
+            if write.item is not None:
+                self._forget(write.item)
 
     def _fail_all(self, batch: Sequence[_Write], error: BaseException) -> None:
         with self._wake:

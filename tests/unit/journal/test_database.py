@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from journal_story import opening, user
+from journal_story import Story, opening, user
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import database, statements
@@ -115,3 +119,59 @@ def test_huge_contents_are_written_one_at_a_time(path: Path) -> None:
         group.apply(connection)
         stored = [text for text in written if text.startswith("INSERT INTO contents")]
         assert [text.count("x'") for text in stored] == [4, 2, 2, 2, 2]
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def replaced(path: Path) -> None:
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    copy.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [(gone, "it was deleted or moved away"), (replaced, "another file has taken its place")],
+)
+def test_a_journal_whose_file_is_no_longer_there_writes_nothing_and_says_so(
+    tmp_path: Path, happens: Callable[[Path], None], told: str
+) -> None:
+    path = tmp_path / "journal.db"
+    with SqlJournal(f"sqlite:///{path}") as journal:
+        story = Story(journal)
+        story.answer()
+        happens(path)
+        with pytest.raises(JournalError, match=told):
+            journal.check_file()
+        with pytest.raises(JournalError, match=f"{told}.*Stop the system"):
+            story.answer()
+        with pytest.raises(JournalError, match=told):
+            journal.size_report()  # a connection of its own, which would make a new file
+
+
+def test_the_writer_finds_out_by_itself_and_a_file_that_comes_back_is_written_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, aside = tmp_path / "journal.db", tmp_path / "aside.db"
+    with SqlJournal(f"sqlite:///{path}") as journal:
+        story = Story(journal)
+        path.rename(aside)
+        deadline = time.monotonic() + 30
+        with pytest.raises(JournalError, match="deleted or moved away"):  # noqa: PT012
+            while time.monotonic() < deadline:  # only writes: nobody asks how the file is
+                story.answer()
+        aside.rename(path)
+        while journal.database.lost is not None and time.monotonic() < deadline:
+            with contextlib.suppress(JournalError):
+                story.answer()
+        story.answer()
+    assert sum("deleted or moved away" in one.message for one in caplog.records) >= 1
+
+
+def test_a_log_without_its_journal_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "journal.db-wal").write_bytes(b"of another")
+    with pytest.raises(JournalError, match=r"is gone, but its log journal\.db-wal is there"):
+        Database(f"sqlite:///{tmp_path / 'journal.db'}")
+    assert not (tmp_path / "journal.db").exists()
