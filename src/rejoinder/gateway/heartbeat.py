@@ -8,12 +8,12 @@ import socket
 import time
 from collections.abc import Iterable
 
-import psutil
 import structlog
 
 from rejoinder.gateway.health import problems
 from rejoinder.gateway.service import Service
 from rejoinder.journal.records import RoleReport
+from rejoinder.processes import runs
 
 log = structlog.get_logger(__name__)
 
@@ -33,24 +33,15 @@ def new_owner() -> str:
 
 
 def living(reports: Iterable[RoleReport]) -> list[str]:
-    """Return the owner ids of this machine's gateway processes that still run.
-
-    A process id may have been given to another process meanwhile; that one is younger.
-    """
+    """Return the owner ids of this machine's gateway processes that still run."""
     prefix = owner_prefix()
     return [
         report.instance
         for report in reports
-        if report.role == ROLE and report.instance.startswith(prefix) and _is_alive(report)
+        if report.role == ROLE
+        and report.instance.startswith(prefix)
+        and runs(report.pid, report.started_at + 1.0)
     ]
-
-
-def _is_alive(report: RoleReport) -> bool:
-    try:
-        born: float = psutil.Process(report.pid).create_time()
-    except psutil.NoSuchProcess:
-        return False
-    return born <= report.started_at + 1.0
 
 
 def report(service: Service, state: str) -> None:

@@ -308,6 +308,7 @@ class TurnGroup:
             "last_error_at": report.last_error_at,
             "started_at": report.started_at,
             "seen_at": report.seen_at or time.time(),
+            "pid_space": report.pid_space,
         }
 
 

@@ -34,12 +34,12 @@ def _word(document: Json) -> tuple[str, str]:
     if not turns["main"]:
         return "no traffic", "no main turn has been recorded for this policy yet"
     if not _alive(document, "judge"):
-        return "no judge", f"no judge has reported lately; {queue['queued']} turns wait for one"
+        return "no judge", f"no judge is at work; {queue['queued']} turns wait for one"
     fault = _judge_fault(document)
     if fault is not None:
         return "stalled", fault
     if not _alive(document, "trainer"):
-        return "no trainer", f"no trainer has reported lately; {samples['ready']} samples wait"
+        return "no trainer", f"no trainer is at work; {samples['ready']} samples wait"
     return _training_word(document)
 
 

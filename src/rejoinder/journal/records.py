@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.processes import process_space
 from rejoinder.types import (
     BASE_VERSION,
     Fate,
@@ -322,3 +323,5 @@ class RoleReport:
     last_error_at: float | None = None
     started_at: float = 0.0
     seen_at: float = 0.0
+    pid_space: str = field(default_factory=process_space)
+    """Where ``pid`` means this process; see ``processes.py``. Empty: not known."""

@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0011"
+REVISION = "0012"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
@@ -461,6 +461,7 @@ role_reports = Table(
     Column("last_error_at", Double),
     Column("started_at", Double, nullable=False),
     Column("seen_at", Double, nullable=False),
+    Column("pid_space", Text),
     PrimaryKeyConstraint("role", "instance"),
 )
 

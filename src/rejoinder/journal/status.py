@@ -23,7 +23,8 @@ Keys:
                   100 steps: step, version, samples, mean_score)
     versions      {state: n}
     evaluations   the last 100: version, name, score, detail, ago_s
-    roles         role, instance, pid, state, seen_s, fresh, last_error, last_error_s, ``alarms``
+    roles         role, instance, pid, state, seen_s, ``fresh`` (it has reported lately, and its
+                  process is not known to be gone), last_error, last_error_s, ``alarms``
                   (what is wrong although it goes on), detail
     external      endpoints off this machine that a living role reports in ``detail["external"]``
     counters      {role: {name: {reason: n}}}
@@ -55,6 +56,7 @@ from rejoinder.journal.schema import (
 )
 from rejoinder.journal.training import ready_count, ready_since
 from rejoinder.journal.watching import reports
+from rejoinder.processes import process_space, runs
 from rejoinder.types import Json, TurnType, VersionState
 
 FRESH_S = 60.0
@@ -72,7 +74,7 @@ def status(connection: Connection, policy: str, max_staleness: int, now: float) 
         "learning": {},
         "live": _live(connection, policy, now),
         "turns": _turns(connection, policy),
-        "samples": _samples(connection, policy, max_staleness, _batch_size(roles, now), now),
+        "samples": _samples(connection, policy, max_staleness, _batch_size(shown), now),
         "verdicts": _verdicts(connection, policy),
         "judge": _queue(connection, policy, now),
         "training": _training(connection, policy, now),
@@ -337,11 +339,11 @@ def _evaluations(connection: Connection, policy: str, now: float) -> list[Json]:
     ]
 
 
-def _batch_size(roles: list[RoleReport], now: float) -> int | None:
-    """Return what the newest living trainer reports as ``detail["batch_size"]``."""
-    for report in roles:
-        if report.role == "trainer" and now - report.seen_at < FRESH_S:
-            size = report.detail.get("batch_size")
+def _batch_size(roles: list[Json]) -> int | None:
+    """Return what the newest trainer that reports has as ``detail["batch_size"]``."""
+    for one in roles:
+        if one["role"] == "trainer" and one["fresh"]:
+            size = one["detail"].get("batch_size")
             return size if isinstance(size, int) else None
     return None
 
@@ -354,12 +356,22 @@ def _role(report: RoleReport, now: float) -> Json:
         "pid": report.pid,
         "state": report.state,
         "seen_s": max(0.0, now - report.seen_at),
-        "fresh": now - report.seen_at < FRESH_S,
+        "fresh": now - report.seen_at < FRESH_S and not _has_ended(report),
         "last_error": report.last_error,
         "last_error_s": None if failed is None else max(0.0, now - failed),
         "alarms": list(report.detail.get("alarms", ())),
         "detail": report.detail,
     }
+
+
+def _has_ended(report: RoleReport) -> bool:
+    """Whether the process is known to be gone; of one on another machine nobody here knows it.
+
+    It had begun when it reported. Its start is no better a measure: it would make it another
+    process as soon as the clock is set.
+    """
+    is_here = report.pid_space == process_space()
+    return is_here and not runs(report.pid, report.seen_at)
 
 
 def _counters(connection: Connection) -> Json:

@@ -27,6 +27,7 @@ def reports(connection: Connection) -> list[RoleReport]:
             last_error_at=row.last_error_at,
             started_at=row.started_at,
             seen_at=row.seen_at,
+            pid_space=row.pid_space or "",
         )
         for row in rows
     ]

@@ -24,6 +24,7 @@ ADDED = {
     "0009": ["consumption.untrained"],
     "0010": ["next_states.no_hint"],
     "0011": ["deletions"],
+    "0012": ["role_reports.pid_space"],
 }
 """Tables and columns that each revision added."""
 

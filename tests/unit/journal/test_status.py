@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -18,8 +21,8 @@ def status(story: Story) -> Json:
 
 def report(story: Story, role: str, state: str = "ready", **changes: object) -> None:
     detail = {"batch_size": 16} if role == "trainer" else {}
-    fields = {"instance": f"{role}-1", "detail": detail, "seen_at": time.time(), **changes}
-    story.journal.report(RoleReport(role, pid=1, state=state, **fields))
+    fields = {"instance": f"{role}-1", "pid": os.getpid(), "detail": detail} | changes
+    story.journal.report(RoleReport(role, state=state, **{"seen_at": time.time(), **fields}))
 
 
 def test_every_turn_is_counted_in_one_state_and_every_end_has_a_fate(story: Story) -> None:
@@ -102,6 +105,53 @@ def test_whether_verdicts_are_asked_for_is_what_the_newest_living_judge_says(
     report(story, "judge", "stopped", instance="judge-0", **before)
     report(story, "judge", detail={"fingerprint": fingerprint})
     assert status(story)["judge"]["asked"] is asked
+
+
+@pytest.fixture
+def ended() -> int:
+    """The id of a process that has ended."""
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+ALL_ROLES = ("gateway", "engine", "judge", "trainer")
+
+
+def test_that_nothing_runs_is_told_as_soon_as_all_processes_are_gone(
+    story: Story, ended: int
+) -> None:
+    """For up to a minute after all was killed, one role alone was told to be missing."""
+    story.answer()
+    for role in ALL_ROLES:
+        report(story, role)
+    assert status(story)["learning"]["word"] == "collecting"
+    for role in ALL_ROLES:
+        report(story, role, pid=ended)
+    found = status(story)
+    reason = "nothing runs: start it with `rejoinder up`"
+    assert found["learning"] == {"word": "stopped", "reason": reason}
+    assert not any(role["fresh"] for role in found["roles"])
+    assert found["samples"]["needed"] is None, "a killed trainer says nothing of the next step"
+
+
+def test_a_role_whose_process_is_gone_is_missing_at_once(story: Story, ended: int) -> None:
+    story.answer()
+    for role in ALL_ROLES:
+        report(story, role, pid=ended if role == "judge" else os.getpid())
+    assert status(story)["learning"]["word"] == "no judge"
+
+
+@pytest.mark.parametrize("space", ["another machine", ""])
+def test_what_runs_elsewhere_is_not_sought_among_the_processes_of_this_machine(
+    story: Story, ended: int, space: str
+) -> None:
+    story.answer()
+    for role in ALL_ROLES:
+        report(story, role, pid=ended, pid_space=space)
+    found = status(story)
+    assert found["learning"]["word"] == "collecting"
+    assert all(role["fresh"] for role in found["roles"])
 
 
 def test_steps_show_the_last_one_and_the_curve(story: Story) -> None:
