@@ -48,15 +48,17 @@ def show(
     """Show one version: where it comes from, its files and its figures."""
     config = settings_of(ctx).config
     with open_journal(config) as journal:
-        found = _find(_versions(journal, config, policy), version)
+        versions = _versions(journal, config, policy)
+    found = _find(versions, version)
     if as_json:
         out().print_json(json.dumps(_plain(found)))
         return
     from rich.text import Text
 
-    from rejoinder.cli.version_view import facts_of, figures_of
+    from rejoinder.cli.version_view import after_rollback, facts_of, figures_of
 
-    facts, figures = facts_of(found), figures_of(found)
+    facts = facts_of(found, is_after_rollback=found in after_rollback(versions))
+    figures = figures_of(found)
     width = max(len(words) for words in (*facts, *(words for words, _, _ in figures)))
     for words, value in facts.items():
         out().print(Text(f"{words:<{width}}  {value}"), soft_wrap=True)  # a path stays one line
@@ -151,7 +153,7 @@ def _print_table(versions: list[PolicyVersion]) -> None:
 
     from rich.table import Table
 
-    from rejoinder.cli.version_view import figure
+    from rejoinder.cli.version_view import after_rollback, figure
 
     table = Table(
         "version",
@@ -182,6 +184,9 @@ def _print_table(versions: list[PolicyVersion]) -> None:
             *(figure(version.metrics.get(name)) for name in _FIGURES.values()),
         )
     out().print(table)
+    if gone_back := after_rollback(versions):
+        pairs = ", ".join(f"{one.version} from {one.parent}" for one in gone_back)
+        show_note(f"a rollback counts steps on from the version gone back to: {pairs}")
 
 
 def _files(version: PolicyVersion, owner: int) -> str:

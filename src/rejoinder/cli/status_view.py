@@ -90,9 +90,18 @@ def _learning(document: Json) -> Panel:
     if dropped:
         facts += f"   dropped: {_counts(dropped)}"
     head = Text.assemble((word.upper(), style), "  ", learning["reason"])
-    return Panel(
-        Group(head, row, Text(facts)), title=f"policy {document['policy']}", border_style=style
-    )
+    told = [head, row, Text(facts), *_rollback(document["training"]["rollback"])]
+    return Panel(Group(*told), title=f"policy {document['policy']}", border_style=style)
+
+
+def _rollback(rollback: Json | None) -> list[Text]:
+    """Say after a rollback why steps have numbers that others had before."""
+    if rollback is None:
+        return []
+    made = rollback["step"]
+    origin = "the start weights" if made is None else f"which step {made} made"
+    line = f"rolled back {age(rollback['ago_s'])} ago to version {rollback['version']}, {origin}: "
+    return [Text(f"{line}steps are counted on from there", style="dim")]
 
 
 def _progress_text(document: Json) -> str:

@@ -10,6 +10,8 @@ from rejoinder.cli.terminal import age
 from rejoinder.types import WeightsKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rejoinder.journal.records import PolicyVersion
 
 FIGURES = {
@@ -61,11 +63,24 @@ FIGURES = {
 _KINDS = {WeightsKind.FULL: "whole model", WeightsKind.LORA: "adapter"}
 
 
-def facts_of(version: PolicyVersion) -> dict[str, str]:
+def after_rollback(versions: Sequence[PolicyVersion]) -> list[PolicyVersion]:
+    """Return those whose parent a rollback had gone back to, of all versions in their order."""
+    lineages = {version.version: version.lineage_id for version in versions}
+    first = next((found for found in lineages.values() if found is not None), None)
+    return [
+        version
+        for version in versions
+        if version.parent is not None
+        and version.lineage_id != first
+        and lineages.get(version.parent) != version.lineage_id
+    ]
+
+
+def facts_of(version: PolicyVersion, *, is_after_rollback: bool) -> dict[str, str]:
     """Return what is known of a version but for its figures, in words."""
     facts = {
         "version": f"{version.version} of {version.policy}, {version.state}",
-        "made": _made(version),
+        "made": _made(version) + (", after a rollback to it" if is_after_rollback else ""),
     }
     if version.lineage_id is not None:
         facts["lineage"] = version.lineage_id

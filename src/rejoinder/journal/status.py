@@ -17,8 +17,9 @@ Keys:
     judge         ``queued`` n, ``oldest_s`` (age of the oldest job or None), ``coverage`` (share of
                   judgements with a verdict, or None), ``asked`` (False: the algorithm needs no
                   verdicts, so replies are read for hints alone; None: no judge reports)
-    training      ``lineage``, ``head_version``, ``next_step``, ``steps``, ``orphaned``, ``last``
-                  (step, version, samples, mean_score, seconds, ago_s, metrics, untrained:
+    training      ``lineage``, ``head_version``, ``next_step``, ``rollback`` (what opened the lineage:
+                  ``version`` gone back to, ``step`` that made it or None of the start weights,
+                  ``ago_s``; or None), ``steps``, ``orphaned``, ``last`` (step, version, samples, mean_score, seconds, ago_s, metrics, untrained:
                   {reason: samples that changed no weights}), ``curve`` (the last
                   100 steps: step, version, samples, mean_score)
     versions      {state: n}
@@ -303,6 +304,7 @@ def _training(connection: Connection, policy: str, now: float) -> Json:
         "lineage": None if lineage is None else lineage.lineage_id,
         "head_version": None if lineage is None else lineage.head_version,
         "next_step": None if lineage is None else lineage.next_step,
+        "rollback": None if row is None else _rollback(connection, row, now),
         "steps": _count(connection, steps, kept),
         "orphaned": _count(
             connection, steps, steps.c.policy == policy, steps.c.orphaned_at.is_not(None)
@@ -318,6 +320,20 @@ def _training(connection: Connection, policy: str, now: float) -> Json:
             for step in reversed(curve)
         ],
     }
+
+
+def _rollback(connection: Connection, lineage: Any, now: float) -> Json | None:
+    """Return what opened a lineage, unless it is the first."""
+    if lineage.parent_id is None:
+        return None
+    step = connection.execute(
+        sa.select(policy_versions.c.step).where(
+            policy_versions.c.policy == lineage.policy,
+            policy_versions.c.version == lineage.from_version,
+        )
+    ).scalar()
+    ago_s = max(0.0, now - lineage.created_at)
+    return {"version": lineage.from_version, "step": step, "ago_s": ago_s}
 
 
 def _evaluations(connection: Connection, policy: str, now: float) -> list[Json]:

@@ -58,6 +58,7 @@ def document() -> Json:
             "lineage": "l1",
             "head_version": 4,
             "next_step": 5,
+            "rollback": None,
             "steps": 4,
             "orphaned": 0,
             "last": {

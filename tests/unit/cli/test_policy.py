@@ -97,3 +97,24 @@ def test_a_rollback_to_what_is_live_changes_nothing_and_says_so(tmp_path: Path) 
     assert "version 0 is live already; nothing has changed" in result.output
     with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
         assert journal.database.reader().exec_driver_sql("SELECT * FROM lineages").all() == []
+
+
+def test_after_a_rollback_list_and_version_say_why_steps_have_numbers_that_others_had(
+    tmp_path: Path,
+) -> None:
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        story = Story.__new__(Story)
+        story.journal = journal
+        for _ in range(2):
+            story.commit([])
+        unmoved = CliRunner().invoke(app, ["policy", "list"])
+        journal.rollback("default", 1, replay=False)
+        for _ in range(2):
+            story.commit([])
+    said = CliRunner().invoke(app, ["policy", "list"])
+    note = "a rollback counts steps on from the version gone back to: 3 from 1\n"
+    assert said.stderr == note
+    assert unmoved.stderr == ""
+    assert "by step 2 from version 1, after a rollback to it" in show(3)
+    assert "rollback" not in show(2)
+    assert "rollback" not in show(4)

@@ -148,3 +148,16 @@ def test_scores_of_people_are_no_verdicts_of_the_judge(document: Json) -> None:
     assert "45" not in praised
     document["judge"]["asked"] = False
     assert "people's scores: 40 of +1, 1 of -1" in text_of(status_screen(document), 160)
+
+
+@pytest.mark.parametrize(
+    ("step", "origin"),
+    [(2, "version 3, which step 2 made"), (None, "version 3, the start weights")],
+)
+def test_a_rollback_says_why_steps_have_numbers_that_others_had(
+    document: Json, step: int | None, origin: str
+) -> None:
+    assert "rolled back" not in text_of(status_screen(document), 160)
+    document["training"]["rollback"] = {"version": 3, "step": step, "ago_s": 180.0}
+    told = f"rolled back 3 min ago to {origin}: steps are counted on from there"
+    assert told in text_of(status_screen(document), 160)

@@ -208,3 +208,15 @@ def test_another_policy_shows_none_of_it(story: Story) -> None:
 
 def test_an_unknown_policy_is_no_error(story: Story) -> None:
     assert story.journal.status("nobody", 4)["live"] is None
+
+
+def test_a_rollback_is_told_with_the_step_from_which_steps_are_counted_on(story: Story) -> None:
+    for _ in range(2):
+        story.sample()
+        story.train()
+    assert status(story)["training"]["rollback"] is None
+    for version, step in ((1, 1), (0, None)):
+        story.journal.rollback(POLICY, version, replay=False)
+        told = status(story)["training"]["rollback"]
+        assert (told["version"], told["step"]) == (version, step)
+        assert told["ago_s"] >= 0
