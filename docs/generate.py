@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import rejoinder.config
-from rejoinder.cli.main import app
+from rejoinder.cli.main import EXIT_CODES, app
 from rejoinder.config import Config
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -47,7 +47,9 @@ def cli_page() -> str:
         lines += [_plain(inspect.cleandoc(command.help or "")), ""]
         options = list(_options(command))
         lines += [*options, ""] if options else []
-    return "\n".join(lines)
+    lines += ["## Exit codes", "", "| code | of every command |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return "\n".join([*lines, ""])
 
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:

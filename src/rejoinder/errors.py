@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 EXIT_REFUSED = 2
-"""Exit code of a process that ends with a ``RejoinderError``: another try may work."""
+"""Exit code of a process that ends with a ``RejoinderError``: its arguments, or what they name or
+found, do not allow what it should do. Other arguments, or another time, may work."""
 EXIT_CONFIG = 78
-"""Exit code of one that ends with a ``ConfigError``: no try can work before something is changed.
-``EX_CONFIG`` of sysexits.h, which nothing else uses by accident."""
+"""Exit code of one that ends with a ``ConfigError``: no try can work before the configuration is
+changed. ``EX_CONFIG`` of sysexits.h, which nothing else uses by accident."""
 
 
 class RejoinderError(Exception):
@@ -14,7 +15,10 @@ class RejoinderError(Exception):
 
 
 class ConfigError(RejoinderError):
-    """The configuration cannot work (rule 10); the message names the key and the remedy."""
+    """The configuration cannot work (rule 10); the message names the key and the remedy.
+
+    It is what files and the environment say; the arguments of a command are not.
+    """
 
 
 class EngineError(RejoinderError):

@@ -11,7 +11,7 @@ import typer
 
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import leave_on_sigterm, out
-from rejoinder.errors import EXIT_REFUSED, ConfigError
+from rejoinder.errors import EXIT_REFUSED, ConfigError, RejoinderError
 
 if TYPE_CHECKING:  # imported where it is needed: commands start fast
     from rejoinder.config import Config
@@ -159,14 +159,14 @@ def personas(
         show_personas(shown, out())
         return
     if not persona:
-        raise ConfigError("name at least one with --persona; --list shows those there are")
+        raise RejoinderError("name at least one with --persona; --list shows those there are")
     if person_url is None and (person_model or person_key_env):
-        raise ConfigError("--person-model and --person-key-env need --person-url: who answers?")
+        raise RejoinderError("--person-model and --person-key-env need --person-url: who answers?")
     if person_url is not None and person_model is None:
-        raise ConfigError("--person-url needs --person-model: the name that the endpoint serves")
+        raise RejoinderError("--person-url needs --person-model: the name that the endpoint serves")
     base = settings_of(ctx).config
     if url is not None and (label is None or variant):
-        raise ConfigError(
+        raise RejoinderError(
             "a running gateway trains as it is configured, which nobody here knows: give a "
             "--label that says what the method is, and no --variant"
         )
@@ -209,7 +209,7 @@ def _methods(
     """Return the methods that are asked for: algorithms first, then variants.
 
     Raises:
-        ConfigError: they cannot be told apart, or a file cannot be read.
+        RejoinderError: they cannot be told apart, or a file cannot be read.
     """
     from rejoinder.config import load_config
     from rejoinder.evaluation.personas.plan import Method
@@ -218,12 +218,12 @@ def _methods(
     if not wanted and not variants:
         wanted = [base.trainer.algorithm]
     if label is not None and len(wanted) != 1:
-        raise ConfigError("--label names one method: give one --algorithm with it")
+        raise RejoinderError("--label names one method: give one --algorithm with it")
     methods = [Method(label or name, name, base) for name in wanted]
     for text in variants:
         name, mark, file = text.partition("=")
         if not (name and mark and file):
-            raise ConfigError(f"--variant {text!r} is not of the form NAME=FILE")
+            raise RejoinderError(f"--variant {text!r} is not of the form NAME=FILE")
         methods.append(Method.of(name, load_config(Path(file))))
     return tuple(methods)
 

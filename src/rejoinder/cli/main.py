@@ -23,6 +23,22 @@ from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderEr
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 """As shells tell of a program that SIGINT has ended."""
+EXIT_CODES = {
+    "0": "done; of `doctor`: nothing failed, though there may be warnings",
+    str(EXIT_FAULT): "`doctor` found what must be changed, a question was answered with no, the "
+    "reader of the output left, or the program has a fault, which is told with the place of its "
+    "trace",
+    str(EXIT_REFUSED): "refused: the arguments, or what they name or found, do not allow it (a "
+    "file that is there already, a version that is not, a gateway that does not answer); of "
+    "`eval personas` also: a run failed",
+    str(EXIT_CONFIG): "the configuration cannot work: `rejoinder.toml`, the file of a persona or "
+    "its tasks, or a variable of the environment has to be changed first",
+    str(
+        EXIT_INTERRUPTED
+    ): "ended by Ctrl-C before it was done; `up`, `chat` and `--watch` are done "
+    "then, and end with 0",
+}
+"""What each exit code says, of every command; for the reference."""
 _ARGUMENTS = f"{__name__}.arguments"
 """Where a call keeps its arguments, to be shown with an error of their order."""
 

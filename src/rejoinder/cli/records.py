@@ -109,13 +109,11 @@ def retain(
 
     What may still be judged or trained stays.
     """
-    from rejoinder.errors import ConfigError
-
     config = settings_of(ctx).config
     keep_days = config.journal.keep_days if keep_days is None else keep_days
     max_bytes = config.journal.max_bytes if max_bytes is None else max_bytes
     if keep_days is None and max_bytes is None:
-        raise ConfigError(
+        raise RejoinderError(
             "there is no limit to apply: set journal.keep_days or journal.max_bytes, or give "
             "--keep-days or --max-bytes"
         )

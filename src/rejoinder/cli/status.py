@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -41,7 +42,8 @@ def status(
         raise typer.BadParameter("it needs --watch", param_hint="--every")
     period = EVERY_S if every is None else every
     config = settings_of(ctx).config
-    with open_journal(config) as journal:
+    ways_to_end = (KeyboardInterrupt,) if watch else ()
+    with open_journal(config) as journal, contextlib.suppress(*ways_to_end):
         if as_json:
             _print_json(journal, config, period if watch else None)
         elif watch:
@@ -74,10 +76,7 @@ def _watch(journal: SqlJournal, config: Config, every: float) -> None:
 
     from rejoinder.cli.status_view import status_screen
 
-    try:
-        with Live(console=out(), auto_refresh=False, screen=out().is_terminal) as live:
-            while True:
-                live.update(status_screen(_document(journal, config)), refresh=True)
-                time.sleep(every)
-    except KeyboardInterrupt:  # the way to end it
-        return
+    with Live(console=out(), auto_refresh=False, screen=out().is_terminal) as live:
+        while True:
+            live.update(status_screen(_document(journal, config)), refresh=True)
+            time.sleep(every)

@@ -17,11 +17,12 @@ Keys:
     judge         ``queued`` n, ``oldest_s`` (age of the oldest job or None), ``coverage`` (share of
                   judgements with a verdict, or None), ``asked`` (False: the algorithm needs no
                   verdicts, so replies are read for hints alone; None: no judge reports)
-    training      ``lineage``, ``head_version``, ``next_step``, ``rollback`` (what opened the lineage:
-                  ``version`` gone back to, ``step`` that made it or None of the start weights,
-                  ``ago_s``; or None), ``steps``, ``orphaned``, ``last`` (step, version, samples, mean_score, seconds, ago_s, metrics, untrained:
-                  {reason: samples that changed no weights}), ``curve`` (the last
-                  100 steps: step, version, samples, mean_score)
+    training      ``lineage``, ``head_version``, ``next_step``, ``rollback`` (what opened the
+                  lineage: ``version`` gone back to, ``step`` that made it or None of the start
+                  weights, ``ago_s``; or None), ``steps``, ``orphaned``, ``last`` (step, version,
+                  samples, mean_score, seconds, ago_s, metrics, untrained: {reason: samples that
+                  changed no weights}), ``curve`` (the last 100 steps: step, version, samples,
+                  mean_score)
     versions      {state: n}
     evaluations   the last 100: version, name, score, detail, ago_s
     roles         role, instance, pid, state, seen_s, ``fresh`` (it has reported lately, and its

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from rejoinder.errors import ConfigError
+from rejoinder.errors import RejoinderError
 from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.embedded import local_path, resolve_model
 from rejoinder.policy.durable import MARKER, durable_directory
@@ -38,16 +38,16 @@ def export_version(version: PolicyVersion, target: Path) -> None:
         target: a new or empty directory.
 
     Raises:
-        ConfigError: the version's files are gone, or the target is in use; the message says what
-            to change.
+        RejoinderError: the version's files are gone, or the target is in use; the message says
+            what to change.
     """
     target = target.expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} is in use: name a new or empty directory")
+        raise RejoinderError(f"{target} is in use: name a new or empty directory")
     base = resolve_model(version.base_uri)
     source = base if is_base(version) else local_path(version.uri)
     if not version.files or not source.is_dir():
-        raise ConfigError(
+        raise RejoinderError(
             f"the weights of version {version.version} of {version.policy!r} are not on disk any "
             "more: choose one that `rejoinder policy list` shows with files"
         )

@@ -47,35 +47,52 @@ def test_the_list_of_named_personas_checks_their_files(tmp_path: Path) -> None:
     assert "mine.jsonl" in output
 
 
+NO_LISTS = ["--persona", "no-lists"]
+PERSON = ["--person-url", "http://127.0.0.1:1/v1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ([], "--list shows"),
         (["--persona", "no-list"], "did you mean no-lists"),
-        (["--persona", "no-lists", "--person-url", "http://127.0.0.1:1/v1"], "--person-model"),
+        ([*NO_LISTS, *PERSON], "--person-model"),
         (
-            ["--persona", "no-lists", "--person-url", "http://127.0.0.1:1/v1",
-             "--person-model", "m", "--person-key-env", "NOT_SET_HERE"],
-            "NOT_SET_HERE is not set",
-        ),
-        (["--persona", "no-lists", "--algorithm", "alchemy"], "no algorithm is called 'alchemy'"),
-        (
-            ["--persona", "no-lists", "--seeds", "2", "--url", "http://127.0.0.1:1",
-             "--label", "x"],
+            [*NO_LISTS, "--seeds", "2", "--url", "http://127.0.0.1:1", "--label", "x"],
             "a running gateway keeps what it has learnt",
         ),
-        (["--persona", "no-lists", "--url", "http://127.0.0.1:1"], "--label that says what"),
-        (["--persona", "no-lists", "--variant", "fast"], "NAME=FILE"),
-        (["--persona", "no-lists", "--variant", "fast=missing.toml"], "missing.toml"),
+        ([*NO_LISTS, "--url", "http://127.0.0.1:1"], "--label that says what"),
+        ([*NO_LISTS, "--variant", "fast"], "NAME=FILE"),
         (
-            ["--persona", "no-lists", "--label", "x", "--algorithm", "opd",
-             "--algorithm", "binary"],
+            [*NO_LISTS, "--label", "x", "--algorithm", "opd", "--algorithm", "binary"],
             "--label names one method",
         ),
     ],
-)  # fmt: skip
-def test_what_cannot_work_is_refused_with_what_to_change(arguments: list[str], told: str) -> None:
+)
+def test_arguments_that_cannot_work_are_refused_with_what_to_change(
+    arguments: list[str], told: str
+) -> None:
     done = RUNNER.invoke(app, ["eval", "personas", *arguments], env={"COLUMNS": "300"})
+    assert done.exit_code == EXIT_REFUSED
+    assert told in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            [*PERSON, "--person-model", "m", "--person-key-env", "NOT_SET_HERE"],
+            "NOT_SET_HERE is not set",
+        ),
+        (["--algorithm", "alchemy"], "no algorithm is called 'alchemy'"),
+        (["--variant", "fast=missing.toml"], "missing.toml"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_with_what_to_change(
+    arguments: list[str], told: str
+) -> None:
+    call = ["eval", "personas", *NO_LISTS, *arguments]
+    done = RUNNER.invoke(app, call, env={"COLUMNS": "300"})
     assert done.exit_code == EXIT_CONFIG
     assert told in done.output
 

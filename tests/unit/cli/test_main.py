@@ -16,6 +16,7 @@ from rejoinder.cli import terminal
 from rejoinder.cli.main import EXIT_FAULT, EXIT_INTERRUPTED, app
 from rejoinder.cli.misplaced import WITH_VALUE
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
+from rejoinder.journal.sql import SqlJournal
 
 RULE = '[[gateway.session_rules]]\nname = "x"\n'
 HEAVY = ("torch", "transformers", "sqlalchemy", "fastapi", "pydantic", "aiohttp", "matplotlib")
@@ -238,5 +239,84 @@ def test_a_refresh_period_without_watching_is_refused() -> None:
 
 def test_retention_without_a_limit_names_the_keys() -> None:
     code, _, err = run("records", "retain")
-    assert code == EXIT_CONFIG
+    assert code == EXIT_REFUSED
     assert "journal.keep_days" in err
+
+
+@pytest.fixture
+def full_home() -> None:
+    """A journal with one version, and something where each command would write."""
+    home = Path(os.environ["REJOINDER_HOME"])
+    home.mkdir()
+    with SqlJournal(f"sqlite:///{home / 'journal.db'}") as journal:
+        journal.ensure_policy("default", "default", "file:///models/base", "base-hash")
+    Path("used").mkdir()
+    Path("used/file").write_text("of somebody")
+
+
+@pytest.mark.usefixtures("full_home")
+@pytest.mark.parametrize(
+    "command",
+    [
+        # They would write over something, or where nothing can be written.
+        "policy export used",
+        "policy export used/file",
+        "records export used/file",
+        "records export used",
+        "eval personas --persona no-lists --output used/file",
+        "demo --output used/file",
+        # They name what is not there.
+        "policy show 9",
+        "policy list --policy other",
+        "policy rollback 9 --yes",
+        "policy export new --version 9",
+        "explain turn unknown",
+        "eval personas --persona unknown",
+        "chat --url 127.0.0.1:1",
+        # They are no such arguments, or lack one.
+        "chat --url ftp://here",
+        "records export new.jsonl --since yesterday",
+        "records retain",
+        "eval personas",
+        "eval personas --persona no-lists --variant fast",
+        "eval personas --persona no-lists --person-model m",
+        "eval personas --persona no-lists --url nowhere --label x",
+        "eval personas --persona no-lists --packed 2 --keep kept",
+        "status --every 5",
+        "policy show one",
+        "unknown",
+    ],
+)
+def test_what_its_arguments_do_not_allow_is_refused_with_one_code_by_every_command(
+    command: str,
+) -> None:
+    """To write over something was code 2 of one command, and 78 of another."""
+    code, _, err = run(*command.split())
+    assert code == EXIT_REFUSED, err
+    assert Path("used/file").read_text() == "of somebody"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["up", "status", "policy list", "explain turn x", "records size", "doctor", "config check",
+     "chat", "demo", "eval personas --persona no-lists", "gateway", "engine", "judge", "trainer"],
+)  # fmt: skip
+def test_a_fault_of_the_configuration_has_another_code_of_every_command(command: str) -> None:
+    Path("rejoinder.toml").write_text("[gateway]\nprot = 1\n")
+    assert run(*command.split())[0] == EXIT_CONFIG
+
+
+@pytest.mark.usefixtures("full_home")
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_ctrl_c_is_the_way_to_end_a_watch(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """With ``--json`` it was an end before it was done, with a code of its own."""
+
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rejoinder.cli.status.time.sleep", interrupt)
+    code, out, err = run("status", "--watch", *arguments)
+    assert (code, err) == (0, "")
+    assert "nothing runs" in out

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from rejoinder.errors import ConfigError
+from rejoinder.errors import RejoinderError
 from rejoinder.journal.records import PolicyVersion
 from rejoinder.policy import export
 from rejoinder.policy.export import export_version
@@ -96,12 +96,12 @@ def test_an_empty_directory_is_a_target_and_a_used_one_is_not(base: Path, tmp_pa
     target = tmp_path / "export"
     target.mkdir()
     export_version(row(base, base, WeightsKind.FULL, number=0), target)
-    with pytest.raises(ConfigError, match="in use"):
+    with pytest.raises(RejoinderError, match="in use"):
         export_version(row(base, base, WeightsKind.FULL, number=0), target)
 
 
 def test_deleted_weights_are_named(base: Path, tmp_path: Path) -> None:
     gone = replace(row(base, tmp_path / "gone", WeightsKind.FULL), files=False)
-    with pytest.raises(ConfigError, match=r"version 3 .* not on disk"):
+    with pytest.raises(RejoinderError, match=r"version 3 .* not on disk"):
         export_version(gone, tmp_path / "export")
     assert not (tmp_path / "export").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.personas.described import Described, require_agreement
 from rejoinder.evaluation.personas.job import Job
@@ -52,7 +52,9 @@ def run_benchmark(
     """
     plan.check()
     if plan.packed and keep is not None:
-        raise ConfigError("packed runs have no data of systems: leave out the folder to keep it in")
+        raise RejoinderError(
+            "packed runs have no data of systems: leave out the folder to keep it in"
+        )
     console = console or Console()
     jobs = [
         Job(plan, group, method, seed, output)

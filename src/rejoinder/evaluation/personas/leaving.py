@@ -27,7 +27,7 @@ def output_folder(
         console: is told.
 
     Raises:
-        ConfigError: nothing can be written there.
+        RejoinderError: nothing can be written there.
     """
     made = refuse_unwritable(folder)
     try:

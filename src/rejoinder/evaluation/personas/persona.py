@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from rejoinder.config import Section
 from rejoinder.config.faults import describe_fault
-from rejoinder.errors import ConfigError
+from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.personas.checks import CHECKS, Check
 from rejoinder.evaluation.personas.copying import adds_number, is_copy
 from rejoinder.evaluation.personas.person import GOODBYE, PLEASED, Person, Phrases, Voice
@@ -148,7 +148,8 @@ def load_persona(name: str) -> Persona:
     """Read a persona by its shipped name or the path of its file.
 
     Raises:
-        ConfigError: there is no such persona, or its file has faults; all are listed.
+        RejoinderError: there is no such persona.
+        ConfigError: its file has faults; all are listed.
     """
     if name in shipped_personas():
         text = resources.files(_PACKAGE).joinpath(f"{name}.toml").read_text("utf-8")
@@ -159,7 +160,7 @@ def load_persona(name: str) -> Persona:
         hint = (
             f"did you mean {close[0]}?" if close else f"there are {', '.join(shipped_personas())}"
         )
-        raise ConfigError(
+        raise RejoinderError(
             f"no persona is called {name!r}; {hint} (or give the path of a .toml file)"
         )
     try:

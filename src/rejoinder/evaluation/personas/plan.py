@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from rejoinder.config import Config
-from rejoinder.errors import ConfigError
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.client import ChatClient
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings
@@ -47,14 +47,14 @@ class Endpoint:
         """The address without ``/v1``.
 
         Raises:
-            ConfigError: it is no such address.
+            RejoinderError: it is no such address.
         """
         root = self.url.rstrip("/").removesuffix("/v1")
         parts = urlsplit(root)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
-            raise ConfigError(f"{self.url!r} is not of the form http://host:port/v1")
+            raise RejoinderError(f"{self.url!r} is not of the form http://host:port/v1")
         if "@" in parts.netloc:  # it would be kept with every run
-            raise ConfigError("give the address of an endpoint without a key or password in it")
+            raise RejoinderError("give the address of an endpoint without a key or password in it")
         return root
 
     def client(self) -> ChatClient:
@@ -86,17 +86,19 @@ class Plan:
         """Refuse what cannot work, before anything is started.
 
         Raises:
-            ConfigError: with what to change.
+            RejoinderError: with what to change.
         """
         if not self.groups:
-            raise ConfigError("name at least one persona")
+            raise RejoinderError("name at least one persona")
         for group in self.groups:
             names = [persona.name for persona in group]
             if len(set(names)) < len(names):
-                raise ConfigError(f"personas of one run need different names: {', '.join(names)}")
+                raise RejoinderError(
+                    f"personas of one run need different names: {', '.join(names)}"
+                )
         self._check_names()
         if self.packed and (self.gateway is not None or self.voice is not None):
-            raise ConfigError(
+            raise RejoinderError(
                 "packed runs are made inside this process: leave out the running gateway and the "
                 "model that plays the people"
             )
@@ -105,7 +107,7 @@ class Plan:
         if self.voice is not None:
             host = urlsplit(self.voice.root).hostname or ""
             if not is_local(host) and not self.external_voice:
-                raise ConfigError(
+                raise RejoinderError(
                     f"{host} is not this machine, and the people's conversations would go there; "
                     "allow it on purpose if that is wanted"
                 )
@@ -113,15 +115,15 @@ class Plan:
     def _check_names(self) -> None:
         for name, count in Counter(method.name for method in self.methods).items():
             if count > 1:
-                raise ConfigError(f"{count} methods are called {name!r}: give each its own name")
+                raise RejoinderError(f"{count} methods are called {name!r}: give each its own name")
             if not _NAME.fullmatch(name):
-                raise ConfigError(f"the name {name!r} names files: use letters, digits, - and _")
+                raise RejoinderError(f"the name {name!r} names files: use letters, digits, - and _")
 
     def _check_gateway(self, gateway: Endpoint) -> None:
         _ = gateway.root
         runs = len(self.groups) * len(self.methods) * len(self.seeds)
         if runs > 1:
-            raise ConfigError(
+            raise RejoinderError(
                 f"a running gateway keeps what it has learnt, so it can serve one run and not "
                 f"{runs}: give one persona (or a joint run), one method and one seed"
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.statistics import Share
 from rejoinder.types import Json
 
@@ -168,7 +168,7 @@ def refuse_unwritable(folder: Path) -> list[Path]:
         The folders that were not there before, the innermost first.
 
     Raises:
-        ConfigError: as said.
+        RejoinderError: as said.
     """
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
@@ -176,7 +176,7 @@ def refuse_unwritable(folder: Path) -> list[Path]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ConfigError(
+        raise RejoinderError(
             f"runs cannot be written to {folder}: {error.strerror}: name another output folder"
         ) from error
     return made

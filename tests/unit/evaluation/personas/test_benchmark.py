@@ -249,14 +249,14 @@ PLAN = Plan(groups=((CALM,),), methods=(BINARY,), settings=SETTINGS)
 def test_what_cannot_work_is_refused_before_anything_starts(
     plan: Plan, told: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(RejoinderError, match=told):
         run_it(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_packed_runs_are_refused_where_they_would_not_follow(tmp_path: Path) -> None:
     plan = replace(PLAN, packed=2)
-    with pytest.raises(ConfigError, match="leave out the folder to keep it in"):
+    with pytest.raises(RejoinderError, match="leave out the folder to keep it in"):
         run_benchmark(plan, tmp_path / "out", keep=tmp_path / "kept")
     other = Method.of("other", Config(judge=FeedbackJudgeConfig()))
     with pytest.raises(ConfigError, match=r"judge\.kind = 'feedback'"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rejoinder.errors import ConfigError
+from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.evaluation.personas.persona import Persona, load_persona, parse_persona
 from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.tasks import Task
@@ -134,9 +134,9 @@ def test_broken_toml_is_told_as_such() -> None:
 
 
 def test_an_unknown_persona_brings_a_suggestion() -> None:
-    with pytest.raises(ConfigError, match="did you mean no-lists"):
+    with pytest.raises(RejoinderError, match="did you mean no-lists"):
         load_persona("no-list")
-    with pytest.raises(ConfigError, match="there are greeting, "):
+    with pytest.raises(RejoinderError, match="there are greeting, "):
         load_persona("xyz")
     with pytest.raises(ConfigError, match="cannot read the persona"):
         load_persona("missing.toml")

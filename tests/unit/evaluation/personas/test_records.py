@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rejoinder.errors import ConfigError, RejoinderError
+from rejoinder.errors import RejoinderError
 from rejoinder.evaluation.personas.records import (
     cut_path,
     read_cut_runs,
@@ -87,7 +87,7 @@ def test_a_folder_that_no_run_can_be_written_to_is_refused_before_one_is_made(
     file = tmp_path / "file"
     file.touch()
     for folder in (file, file / "below"):
-        with pytest.raises(ConfigError, match=f"cannot be written to {folder}: "):
+        with pytest.raises(RejoinderError, match=f"cannot be written to {folder}: "):
             refuse_unwritable(folder)
 
 
