@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,9 @@ app = typer.Typer(no_args_is_help=True, help="Say why something is as it is.")
 
 _TEXT = 200
 """Characters of a question or an answer that are shown."""
+_SIMILAR = 3
+"""Ids that are named at most in place of an unknown one."""
+_WHOLE = re.compile("([a-z]+[-_])?[0-9a-f]{32}")
 
 
 @app.callback()
@@ -48,15 +52,12 @@ def turn(
     config = settings_of(ctx).config
     with open_journal(config) as journal:
         found = journal.explain_turn(any_id)
+        if not found:
+            raise RejoinderError(_unknown(any_id, journal.similar_ids(any_id, _SIMILAR + 1)))
         for entry in found:
             if entry["sample"] is not None and entry["sample"]["waits"]:
                 batch = journal.status(entry["policy"], config.trainer.max_staleness)["samples"]
                 entry["sample"]["batch"] = {name: batch[name] for name in ("ready", "needed")}
-    if not found:
-        raise RejoinderError(
-            f"no turn or completion {any_id!r} is in the journal: it was deleted, or "
-            "belongs to another --home"
-        )
     if as_json:
         out().print_json(json.dumps(found), ensure_ascii=True)  # nothing in it commands a terminal
         return
@@ -70,6 +71,21 @@ def turn(
         for name, value in _rows(entry):
             table.add_row(name, Text(plain(value)))
         out().print(table)
+
+
+def _unknown(any_id: str, similar: Sequence[str]) -> str:
+    """Say of an id that is not in the journal what can be known."""
+    told = f"no turn or completion {any_id!r} is in the journal"
+    if len(similar) > _SIMILAR:
+        return f"{told}, and more than {_SIMILAR} ids begin like it: give the whole id"
+    if similar:
+        return f"{told}; did you mean {' or '.join(similar)}?"
+    if _WHOLE.fullmatch(any_id):
+        return f"{told}: it is mistyped, of another --home, or of a deleted conversation"
+    return (
+        f"{told}, nor can it be: an id has 32 digits of 0 to 9 and a to f, that of a completion "
+        "with a word before them (chatcmpl-)"
+    )
 
 
 def _rows(entry: Json) -> Iterator[tuple[str, str]]:

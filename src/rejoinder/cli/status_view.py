@@ -90,8 +90,9 @@ def _learning(document: Json) -> Panel:
     if dropped:
         facts += f"   dropped: {_counts(dropped)}"
     head = Text.assemble((word.upper(), style), "  ", learning["reason"])
-    told = [head, row, Text(facts), *_rollback(document["training"]["rollback"])]
-    return Panel(Group(*told), title=f"policy {document['policy']}", border_style=style)
+    lines: list[RenderableType] = [head, row, Text(facts)]
+    lines += _rollback(document["training"]["rollback"])
+    return Panel(Group(*lines), title=f"policy {document['policy']}", border_style=style)
 
 
 def _rollback(rollback: Json | None) -> list[Text]:

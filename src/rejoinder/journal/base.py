@@ -354,6 +354,13 @@ class WatchJournal(Protocol):
         """
         ...
 
+    def similar_ids(self, text: str, limit: int) -> list[str]:
+        """Return at most so many ids of turns and completions that begin with this text.
+
+        If there is none, those of the same millisecond: of an id with a mistyped end.
+        """
+        ...
+
     def status(self, policy: str, max_staleness: int) -> Json:
         """Return the counts ``rejoinder status`` shows; see ``journal/status.py`` for the keys."""
         ...

@@ -22,6 +22,8 @@ many ids at the end of its prompt begin it.
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Any
 
 import sqlalchemy as sa
@@ -44,6 +46,9 @@ from rejoinder.journal.schema import (
 )
 from rejoinder.types import Json
 
+_MADE_AT = re.compile("([a-z]+[-_])?[0-9a-f]{12}")
+"""What an id has of the time when it was made: the same in all of one millisecond."""
+
 
 def explain_turn(connection: Connection, any_id: str) -> list[Json]:
     """Return an entry per turn of this id; see ``WatchJournal``."""
@@ -65,6 +70,30 @@ def explain_turn(connection: Connection, any_id: str) -> list[Json]:
         .order_by(turns.c.choice)
     )
     return [_entry(connection, row) for row in connection.execute(query).all()]
+
+
+def similar_ids(connection: Connection, text: str, limit: int) -> list[str]:
+    """Return ids that begin with a text, or else like it; see ``WatchJournal``."""
+    text = valid_text(text)
+    found = _beginning_with(connection, text, limit)
+    if not found and (same_time := _MADE_AT.match(text)) is not None:
+        found = _beginning_with(connection, same_time[0], limit)
+    return found
+
+
+def _beginning_with(connection: Connection, text: str, limit: int) -> list[str]:
+    """Look in the indexes of both kinds of ids; an empty text is no beginning."""
+    found: list[str] = []
+    for column in (turns.c.turn_id, turns.c.completion_id):
+        query = (
+            sa.select(column)
+            .where(column > text, column < text + chr(sys.maxunicode))
+            .distinct()
+            .order_by(column)
+            .limit(limit - len(found))
+        )
+        found.extend(connection.scalars(query) if text else ())
+    return found
 
 
 def _entry(connection: Connection, row: Any) -> Json:

@@ -348,6 +348,10 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         with self.database.snapshot() as connection:
             return explain.explain_turn(connection, any_id)
 
+    def similar_ids(self, text: str, limit: int) -> list[str]:
+        """See ``WatchJournal``."""
+        return explain.similar_ids(self.database.reader(), text, limit)
+
     def status(self, policy: str, max_staleness: int) -> Json:
         """See ``WatchJournal``."""
         with self.database.snapshot() as connection:

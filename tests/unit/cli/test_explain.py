@@ -200,8 +200,46 @@ def test_a_sample_that_will_not_train_waits_for_nothing(story: Story) -> None:
     assert "sample not trained (limit)" in lines(run(turn.turn_id)[1])
 
 
-def test_an_unknown_id_is_refused_with_what_it_may_mean(story: Story) -> None:
+@pytest.mark.parametrize(
+    ("unknown", "told"),
+    [
+        ("0" * 32, "it is mistyped, of another --home, or of a deleted conversation"),
+        (f"msg_{'0' * 32}", "it is mistyped, of another --home"),
+        ("chatcmpl-nothing", "nor can it be: an id has 32 digits of 0 to 9 and a to f"),
+        ("", "nor can it be"),
+        ("it's 100%_\udc80", "nor can it be"),
+    ],
+)
+def test_an_unknown_id_is_refused_with_what_can_be_known_of_it(
+    story: Story, unknown: str, told: str
+) -> None:
+    """It was said to be deleted, even where it was no id at all."""
     story.answer()
-    code, said = run("chatcmpl-nothing")
+    code, said = run(unknown)
     assert code == EXIT_REFUSED
-    assert "no turn or completion 'chatcmpl-nothing' is in the journal" in said
+    assert "is in the journal" in said
+    assert told in said
+
+
+def test_an_id_that_is_cut_or_has_a_mistyped_end_is_told_with_the_one_that_is_meant(
+    story: Story,
+) -> None:
+    turn = story.answer(turn_id="01a22e000000" + "a" * 20)
+    story.answer(turn_id="01a22e000001" + "b" * 20)
+    completion = turn.completion_id
+    for given, meant in (
+        (turn.turn_id[:20], turn.turn_id),
+        (completion[:24], completion),
+        (turn.turn_id[:-1] + "7", turn.turn_id),
+        (completion + "0", completion),
+        ("01a22e", " or ".join(f"01a22e00000{end}" for end in ("0" + "a" * 20, "1" + "b" * 20))),
+    ):
+        code, said = run(given)
+        assert code == EXIT_REFUSED
+        assert said.endswith(f"; did you mean {meant}?\n")
+
+
+def test_a_beginning_of_many_ids_is_told_as_such(story: Story) -> None:
+    for _ in range(4):
+        story.answer()
+    assert "more than 3 ids begin like it: give the whole id" in run("chatcmpl-")[1]
