@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.cli.advice import next_steps
+from rejoinder.cli.step_remarks import remarks
 from rejoinder.cli.terminal import age, counted, size
 from rejoinder.journal.learning import is_alive
 from rejoinder.plain_text import shortened
@@ -180,7 +181,8 @@ def _step(document: Json) -> Panel:
     metrics: Json = last["metrics"]
     for name in [name for name in _METRICS if name in metrics][:_SHOWN_METRICS]:
         table.add_row(name.removesuffix("_mean").replace("_", " "), f"{metrics[name]:.4g}")
-    return Panel(table, title=f"step {last['step']}")
+    why = [Text(line, style="dim") for line in remarks(last)]
+    return Panel(Group(table, *why), title=f"step {last['step']}")
 
 
 def _roles(document: Json) -> Panel:

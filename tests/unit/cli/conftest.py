@@ -69,6 +69,7 @@ def document() -> Json:
                 "seconds": 21.0,
                 "ago_s": 12.0,
                 "metrics": {"loss": 0.125, "grad_norm": 1.5},
+                "untrained": {},
             },
             "curve": [],
         },

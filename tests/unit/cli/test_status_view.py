@@ -161,3 +161,35 @@ def test_a_rollback_says_why_steps_have_numbers_that_others_had(
     document["training"]["rollback"] = {"version": 3, "step": step, "ago_s": 180.0}
     told = f"rolled back 3 min ago to {origin}: steps are counted on from there"
     assert told in text_of(status_screen(document), 160)
+
+
+def test_a_mean_score_of_0_is_explained_and_no_other(document: Json) -> None:
+    last = document["training"]["last"]
+    assert "as many good as bad" not in text_of(status_screen(document), 160)
+    last["mean_score"] = 0.0
+    assert "score 0: as many good as bad, and both teach" in text_of(status_screen(document), 160)
+    last["metrics"]["skipped"] = 1.0
+    shown = text_of(status_screen(document), 160)
+    assert "as many good as bad" in shown
+    assert "both teach" not in shown
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"loss": 0.9, "policy_loss": 0.9}, None),
+        ({"loss": 6.18, "policy_loss": 6.08, "distil_loss": 0.099, "kl": 0.0153},
+         "loss: 6.08 of it is what its verdicts weigh"),
+        ({"loss": -16.0, "policy_loss": -16.0}, "loss: -16 of it is what its verdicts weigh"),
+        ({"loss": 2.5, "policy_loss": 0.1, "distil_loss": 2.4}, "2.4 of it is how far it is from"),
+        ({"loss": 3.0, "policy_loss": 0.5, "kl": 8.0}, "2.5 of it is how far it is from the start"),
+        ({"loss": 40.0}, None),  # of another package, whose parts are not known
+    ],
+)  # fmt: skip
+def test_a_large_loss_is_explained_by_its_largest_part(
+    document: Json, metrics: Json, told: str | None
+) -> None:
+    document["training"]["last"]["metrics"] = metrics
+    shown = " ".join(text_of(status_screen(document), 240).split())
+    assert ("loss:" in shown) == (told is not None)
+    assert told is None or told in shown
