@@ -37,6 +37,7 @@ EXIT_CODES = {
         EXIT_INTERRUPTED
     ): "ended by Ctrl-C before it was done; `up`, `chat` and `--watch` are done "
     "then, and end with 0",
+    "143": "`demo` or `eval personas`: ended by SIGTERM; `up` and single roles are done then, too",
 }
 """What each exit code says, of every command; for the reference."""
 _ARGUMENTS = f"{__name__}.arguments"
