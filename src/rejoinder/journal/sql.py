@@ -48,11 +48,12 @@ from rejoinder.journal.records import (
     SampleSpec,
 )
 from rejoinder.journal.sql_training import SqlTraining
+from rejoinder.journal.upkeep import UpkeepJournal
 from rejoinder.journal.writer import QUEUE_LIMIT, Writer
 from rejoinder.types import ChainMatch, Fate, Json, Judgement, Message, SameRequest, Scope
 
 
-class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
+class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal, UpkeepJournal):
     """All journal protocols over one database; see ``base.py`` for the calls.
 
     Raises:
@@ -261,7 +262,7 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         return watching.reports(self.database.reader())
 
     def apply_retention(self, keep_days: float | None, max_bytes: int | None) -> Json:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         report: Json = {"sessions": {"age": 0, "size": 0}, "turns": {"age": 0, "size": 0}}
         oldest = retention.cutoff(keep_days)
         while oldest is not None and self._delete_sessions(report, "age", oldest):
@@ -293,16 +294,16 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         key: str | None = None,
         user: str | None = None,
     ) -> list[str]:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         return deletion.find_sessions(self.database.reader(), names, tenant, key, user)
 
     def tally_sessions(self, session_ids: Sequence[str]) -> Json:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         with self.database.snapshot() as connection:
             return deletion.tally(connection, session_ids).report(connection)
 
     def delete_sessions(self, session_ids: Sequence[str]) -> Json:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         found = deletion.Tally()
         for some in deletion.in_parts(session_ids, retention.SESSIONS_AT_ONCE):
             found.add(self._writer.call(partial(deletion.delete_sessions, session_ids=some)))
@@ -312,15 +313,15 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         return {**found.report(reader), "bytes": retention.used_bytes(reader)}
 
     def empty_log(self) -> None:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         scrubbing.empty_log(self.database)
 
     def scrub(self) -> None:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         scrubbing.scrub(self.database)
 
     def size_report(self) -> Json:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         with self.database.snapshot() as connection:
             return retention.size_report(connection)
 
@@ -331,7 +332,7 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal):
         policy: str | None = None,
         tenant: str | None = None,
     ) -> Json:
-        """See ``WatchJournal``."""
+        """See ``UpkeepJournal``."""
         if isinstance(target, str | Path):
             path = Path(target)
             path.parent.mkdir(parents=True, exist_ok=True)
