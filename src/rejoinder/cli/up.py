@@ -55,14 +55,16 @@ def up(ctx: typer.Context) -> None:
             # Opened before anything serves: later an error in it would be no reason to stop.
             journal = resources.enter_context(SqlJournal(system.config.journal_url))
             system.wait_until_ready(say, keep_on=lambda: not stopping.is_set(), tell=show_note)
-        if not stopping.is_set():
+        if stopping.is_set():
+            show_note("stopping before anything was served")
+        else:
             _show_how_to_talk(system, settings.command)
             with Housekeeper(journal, system.config.journal):
                 _watch(system, journal, stopping)
-        show_note(
-            "stopping: answers in progress are finished; Ctrl-C again ends at once, and what was "
-            "learnt since the last checkpoint is learnt anew"
-        )
+            show_note(
+                "stopping: answers in progress are finished; Ctrl-C again ends at once, and what "
+                "was learnt since the last checkpoint is learnt anew"
+            )
     show_note("stopped")
 
 
