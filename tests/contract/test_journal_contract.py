@@ -763,6 +763,49 @@ def test_samples_of_versions_that_were_rolled_back_say_so(story: Story) -> None:
     assert story.sample_fate(new) == Fate.ROLLED_BACK
 
 
+def test_samples_of_a_version_that_is_served_again_are_stale_and_not_rolled_back(
+    story: Story,
+) -> None:
+    """What the version comes from stayed rejected: its samples named a rollback that was undone."""
+    for _ in range(3):
+        story.commit([])
+    between = story.sample(version=2)
+    story.journal.rollback(POLICY, 1, replay=False)
+    story.commit([])
+    left = story.sample(version=4)
+    story.journal.rollback(POLICY, 3, replay=False)
+    states = [one.state for one in story.journal.versions(POLICY)]
+    retired, live, rejected = VersionState.RETIRED, VersionState.LIVE, VersionState.REJECTED
+    assert states == [retired, retired, retired, live, rejected]
+    assert story.take(staleness=0) == []
+    assert story.sample_fate(between) == Fate.STALE
+    assert story.sample_fate(left) == Fate.ROLLED_BACK
+
+
+def test_a_rollback_to_a_later_number_rejects_what_is_left_for_it(story: Story) -> None:
+    """Only versions of higher numbers were rejected, whatever the version comes from."""
+    story.commit([])
+    story.journal.rollback(POLICY, 0, replay=False)
+    for _ in range(2):
+        story.commit([])
+    story.journal.rollback(POLICY, 1, replay=False)
+    story.journal.rollback(POLICY, 3, replay=False)
+    story.journal.rollback(POLICY, 1, replay=False)
+    assert [one.state for one in story.journal.versions(POLICY)] == [
+        VersionState.RETIRED,
+        VersionState.LIVE,
+        VersionState.REJECTED,
+        VersionState.REJECTED,
+    ]
+    story.journal.rollback(POLICY, 3, replay=False)
+    assert [one.state for one in story.journal.versions(POLICY)] == [
+        VersionState.RETIRED,
+        VersionState.REJECTED,
+        VersionState.RETIRED,
+        VersionState.LIVE,
+    ]
+
+
 def test_samples_of_another_algorithm_are_put_aside_and_come_back_with_it(story: Story) -> None:
     """They filled batches in which nothing could teach."""
     plain, hinted = story.sample(-1), story.sample(-1, hints=["Be brief."])

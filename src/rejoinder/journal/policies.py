@@ -23,6 +23,8 @@ from rejoinder.journal.records import Lineage, PolicyVersion
 from rejoinder.journal.schema import lineages, policies, policy_versions, tenants
 from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
 
+_AT_ONCE = 500
+
 
 def ensure_policy(
     connection: Connection, policy: str, tenant: str, base_uri: str, fingerprint: str
@@ -156,7 +158,8 @@ def read_versions(
 def rollback(connection: Connection, policy: str, to_version: int, *, replay: bool) -> Lineage:
     """Serve an earlier version again and open a new lineage from it.
 
-    The versions that come after it in the closed lineage become ``rejected``.
+    Versions whose weights are no part of its own become ``rejected``, and those that it comes from
+    are rejected no more, as where it was itself rolled back from.
 
     Raises:
         JournalError: there is no such version, it is orphaned, or its weights were deleted.
@@ -181,16 +184,37 @@ def rollback(connection: Connection, policy: str, to_version: int, *, replay: bo
     new = open_lineage_row(connection, policy)
     queue_by_consumption(connection, old.lineage_id, new.lineage_id)
     make_live(connection, policy, to_version, VersionState.REJECTED)
-    connection.execute(
-        sa.update(policy_versions)
-        .where(
-            policy_versions.c.policy == policy,
-            policy_versions.c.version > to_version,
-            policy_versions.c.state.in_((VersionState.RETIRED, VersionState.CANDIDATE)),
-        )
-        .values(state=VersionState.REJECTED)
-    )
+    _reject_others(connection, policy, to_version)
     return describe(connection, new)
+
+
+def _reject_others(connection: Connection, policy: str, live: int) -> None:
+    """Make versions that are no ancestors of the live one rejected, and no ancestor."""
+    of_policy = policy_versions.c.policy == policy
+    rows = connection.execute(
+        sa.select(
+            policy_versions.c.version, policy_versions.c.parent, policy_versions.c.state
+        ).where(of_policy)
+    ).all()
+    parents = {row.version: row.parent for row in rows}
+    ancestors: set[int] = set()
+    version = parents[live]
+    while version is not None:
+        ancestors.add(version)
+        version = parents[version]
+    served = (VersionState.RETIRED, VersionState.CANDIDATE)
+    others = [one.version for one in rows if one.version not in ancestors and one.state in served]
+    again = [
+        one.version
+        for one in rows
+        if one.version in ancestors and one.state == VersionState.REJECTED
+    ]
+    for numbers, state in ((others, VersionState.REJECTED), (again, VersionState.RETIRED)):
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = policy_versions.c.version.in_(numbers[start : start + _AT_ONCE])
+            connection.execute(
+                sa.update(policy_versions).where(of_policy, some).values(state=state)
+            )
 
 
 def forget_files(connection: Connection, policy: str, version: int) -> None:
