@@ -116,12 +116,21 @@ def request(
     deadline_s: float | None = None,
     priority: int = 0,
     policy: str = POLICY,
+    cache_salt: str = "",
     **sampling: object,
 ) -> GenerateRequest:
     """Ask for an answer."""
     settings = Sampling(**{"max_tokens": 16} | sampling)  # type: ignore[arg-type]
     return GenerateRequest(
-        "r", prompt, settings, policy, version, top_logprobs, deadline_s, priority
+        "r",
+        prompt,
+        settings,
+        policy,
+        version,
+        top_logprobs,
+        deadline_s,
+        priority,
+        cache_salt=cache_salt,
     )
 
 

@@ -107,6 +107,16 @@ async def test_an_answer_that_nobody_reads_along_has_the_same_tokens(engine: Eng
     assert whole.logprobs == pytest.approx(found.logprobs, abs=1e-4)
 
 
+async def test_what_one_salt_has_asked_tells_another_nothing(engine: Engine):
+    asked = request(PROMPT, max_tokens=12, temperature=0.0, cache_salt="one")
+    first = await answer(engine, asked)
+    other = await answer(engine, replace(asked, cache_salt="other"))
+    own = await answer(engine, replace(asked, cache_salt=""))
+    assert (other.cached_tokens, own.cached_tokens) == (0, 0)
+    assert first.ids == other.ids == own.ids
+    assert other.logprobs == pytest.approx(first.logprobs, abs=1e-4)
+
+
 async def test_max_tokens_ends_an_answer_for_length(engine: Engine):
     found = await answer(engine, request(PROMPT, max_tokens=3, logit_bias={258: -100.0}))
     assert len(found.ids) == 3

@@ -11,7 +11,9 @@ from gateway_kit import KEYS, running, user
 from rejoinder.errors import JournalError
 from tiny_model import save_tiny_model, torch_engine
 
-ALICE, BOB = ({"authorization": f"Bearer {key}"} for key in ("sk-alice-1", "sk-bob-22"))
+ALICE, BOB, CAROL = (
+    {"authorization": f"Bearer {key}"} for key in ("sk-alice-1", "sk-bob-22", "sk-carol")
+)
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one request of many answers"])
@@ -39,6 +41,34 @@ async def test_a_single_request_does_not_wait_for_another_keys_crowd(
         for task in crowd:
             task.cancel()
         await asyncio.gather(*crowd, return_exceptions=True)
+
+
+async def test_no_tenant_learns_what_another_has_asked(tiny_tokenizer, journal_url, tmp_path):
+    """The engine's cache was one for all, and ``cached_tokens`` told what was in it."""
+    model = save_tiny_model(tmp_path / "model", tiny_tokenizer)
+    asked = {"max_tokens": 8, "temperature": 0.0, "logit_bias": {"258": -100}}
+    async with (
+        torch_engine(model) as engine,
+        running(tiny_tokenizer, journal_url, keys=KEYS, served_by=engine) as g,
+    ):
+        found = [await g.answer(user("a" * 20), headers=who, **asked) for who in (ALICE, CAROL)]
+        bob = await g.answer(user("a" * 20), headers=BOB, **asked)
+        carol = await g.answer(user("a" * 20), headers=CAROL, **asked)
+    found += [bob, carol]
+    cached = [one["usage"]["prompt_tokens_details"]["cached_tokens"] for one in found]
+    whole = found[0]["usage"]["prompt_tokens"] - 1
+    assert cached == [0, 0, whole, whole], "keys of one tenant share, as they share its data"
+    assert len({one["choices"][0]["message"]["content"] for one in found}) == 1
+
+
+async def test_the_engine_is_told_of_a_tenant_by_a_salt_that_does_not_name_it(gateway):
+    async with gateway(keys=KEYS) as g:
+        for who in (ALICE, BOB, CAROL):
+            await g.chat(user("Hi"), headers=who)
+        alice, bob, carol = [request.cache_salt for request in g.engine.requests]
+        assert alice == bob != carol
+        assert all(alice), "an empty one is the system's own"
+        assert not any(name in salt for salt in (alice, carol) for name in ("acme", "other", "sk-"))
 
 
 async def test_a_key_that_is_at_its_limit_leaves_the_others_theirs(gateway):

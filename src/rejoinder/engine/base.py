@@ -78,6 +78,10 @@ class GenerateRequest:
     """Lower goes first: 0 people, 10 judges, 15 teachers, 20 evaluation."""
     caller: str = ""
     """Who asks. Of those who wait, the caller with the fewest answers under way is next."""
+    cache_salt: str = ""
+    """Whose prompt it is: what was computed of one is reused for requests with the same salt alone,
+    so that nobody learns from ``cached_tokens``, or from time, what others have asked. Empty: this
+    system's own work, as all scores are."""
     constraint: Constraint | None = None
     """What the answer has to be; ``ConstraintRefused`` where that is impossible. Tokens are drawn
     from those that may follow, and an answer that ``max_tokens`` cuts is not whole."""

@@ -17,7 +17,7 @@ from starlette.types import Receive, Send
 from rejoinder.engine.base import GenerateRequest, TokenChunk
 from rejoinder.errors import ConstraintRefused, ContextLengthExceeded, EngineError
 from rejoinder.gateway.arrival import Job, accept
-from rejoinder.gateway.auth import Caller
+from rejoinder.gateway.auth import Caller, cache_salt
 from rejoinder.gateway.capture import Piece
 from rejoinder.gateway.dialects.base import Dialect
 from rejoinder.gateway.endpoint import Endpoint
@@ -175,6 +175,7 @@ def _requests(job: Job, limit_s: float) -> list[GenerateRequest]:
             top_logprobs=job.request.top_logprobs,
             deadline_s=limit_s,
             caller=f"{job.caller.tenant}/{job.caller.key}",
+            cache_salt=cache_salt(job.caller.tenant),
             constraint=constraint,
             whole=not (job.request.stream or job.by_token),
         )

@@ -81,6 +81,28 @@ async def test_a_shared_system_prompt_does_not_cost_another_session_its_rows(eng
     assert (await answer(engine, request(other, max_tokens=1))).cached_tokens == len(other) - 1
 
 
+async def test_prompts_are_reused_within_their_salt_alone(engine: TorchEngine):
+    """``cached_tokens`` told one tenant whether another had sent the same beginning."""
+    asked = [request(PROMPT, seed=5, max_tokens=8, cache_salt=salt) for salt in ("a", "b", "")]
+    cold = [await answer(engine, one) for one in asked]
+    warm = [await answer(engine, one) for one in asked]
+    assert [found.cached_tokens for found in cold] == [0, 0, 0]
+    assert [found.cached_tokens for found in warm] == [len(PROMPT) - 1] * 3
+    for found in [*cold, *warm]:
+        assert found.ids == cold[0].ids
+        assert found.logprobs == pytest.approx(cold[0].logprobs, abs=1e-4)
+    scored = await engine.score(ScoreRequest("s", [*PROMPT[:20], 99], POLICY, start=20))
+    assert scored.cached_tokens == 19, "scores are the system's own, as what has no salt"
+
+
+async def test_equal_prompts_of_two_salts_do_not_wait_for_each_other(engine: TorchEngine):
+    """Waiting for the other's rows would tell of them, by time."""
+    prompt = [40 + n % 90 for n in range(100)]
+    asked = [request(prompt, seed=1, max_tokens=5, cache_salt=salt) for salt in "abab"]
+    answers = await asyncio.gather(*[answer(engine, one) for one in asked])
+    assert [found.cached_tokens for found in answers] == [0, 0, 99, 99]
+
+
 async def test_siblings_that_arrive_together_compute_their_prompt_once(engine: TorchEngine):
     prompt = [40 + n % 90 for n in range(100)]
     asked = [request(prompt, seed=n, max_tokens=5) for n in range(4)]

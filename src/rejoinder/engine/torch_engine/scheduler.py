@@ -150,7 +150,9 @@ class Scheduler:
                 continue
             self._waiting.remove(sequence)
             sequence.weights = weights
-            sequence.slot = self._slots.acquire(sequence.given[: sequence.reusable], weights.serial)
+            sequence.slot = self._slots.acquire(
+                sequence.given[: sequence.reusable], sequence.origin(weights)
+            )
             sequence.cached = sequence.slot.length
             bisect.insort(self.running, sequence, key=lambda running: running.rank)
 
@@ -168,6 +170,7 @@ class Scheduler:
                 common_prefix(ids, other.given[: other.goal])
                 for other in self.running
                 if other.weights is weights
+                and other.salt == sequence.salt
                 and other.computed < len(other.given) - 1
                 and other.request.priority <= sequence.request.priority
             ),
@@ -175,7 +178,7 @@ class Scheduler:
         )
         if coming < _WORTH_WAITING:
             return False
-        return coming > self._slots.longest_match(ids, weights.serial)[1]
+        return coming > self._slots.longest_match(ids, sequence.origin(weights))[1]
 
     def plan(self) -> list[tuple[Weights, list[Work]]]:
         """Return the next step: sequences by weights, those with one token first.
@@ -279,7 +282,7 @@ class Scheduler:
                 continue
             else:
                 sequence.restarted = True
-                sequence.slot.reset(weights.serial)
+                sequence.slot.reset(sequence.origin(weights))
                 sequence.cached = 0
             sequence.weights = weights
 

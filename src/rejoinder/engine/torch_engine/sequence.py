@@ -19,7 +19,7 @@ from rejoinder.engine.base import (
     TokenChunk,
 )
 from rejoinder.engine.torch_engine.guide import Guide
-from rejoinder.engine.torch_engine.slots import Ids, Slot
+from rejoinder.engine.torch_engine.slots import Ids, Origin, Slot
 from rejoinder.engine.torch_engine.versions import Weights
 from rejoinder.errors import EngineError
 from rejoinder.types import FinishReason
@@ -61,6 +61,15 @@ class Sequence:
     def rank(self) -> tuple[int, int]:
         """Who goes first: by priority, then by arrival."""
         return self.request.priority, self.order
+
+    @property
+    def salt(self) -> str:
+        """Whose tokens these are; scores are this system's own work."""
+        return self.request.cache_salt if isinstance(self.request, GenerateRequest) else ""
+
+    def origin(self, weights: Weights) -> Origin:
+        """Return the origin of its rows where these weights compute them."""
+        return Origin(weights.serial, self.salt)
 
     @property
     def computed(self) -> int:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 
-_NOBODY = -1
+
+class Origin(NamedTuple):
+    """What a slot's rows come from; they serve sequences of the same origin alone."""
+
+    serial: int
+    """Of the weights that computed them."""
+    salt: str
+    """Whose tokens they are: see ``GenerateRequest.cache_salt``."""
 
 
 class Slot:
     """One slot's book-keeping: rows [0, length) hold the keys and values of ``ids``."""
 
-    __slots__ = ("busy", "ids", "index", "length", "serial", "used_at")
+    __slots__ = ("busy", "ids", "index", "length", "origin", "used_at")
 
     def __init__(self, index: int, context: int) -> None:
         self.index = index
         self.ids: Ids = np.empty(context, np.int32)
         self.length = 0
-        self.serial = _NOBODY
-        """Of the weights that computed all rows; ``_NOBODY`` where no single ones did."""
+        self.origin: Origin | None = None
+        """Of all rows; None where no single weights computed them."""
         self.busy = False
         self.used_at = 0
         """Order of release, for eviction of the least recently used."""
@@ -37,14 +45,14 @@ class Slot:
         """Forget the last row: it will be computed once more."""
         self.length -= 1
 
-    def reset(self, serial: int = _NOBODY) -> None:
-        """Forget the rows; the next ones will be computed by the weights ``serial``."""
+    def reset(self, origin: Origin | None = None) -> None:
+        """Forget the rows; the next ones will be of ``origin``."""
         self.length = 0
-        self.serial = serial
+        self.origin = origin
 
     def mix(self) -> None:
         """Note that other weights will go on: the rows must never serve another sequence."""
-        self.serial = _NOBODY
+        self.origin = None
 
 
 def common_prefix(a: Ids, b: Ids) -> int:
@@ -73,31 +81,31 @@ class SlotPool:
         """Whether ``acquire`` will give a slot."""
         return any(not slot.busy for slot in self._slots)
 
-    def longest_match(self, ids: Ids, serial: int) -> tuple[Slot | None, int]:
-        """Return the slot that has computed most of ``ids`` with the weights ``serial``."""
+    def longest_match(self, ids: Ids, origin: Origin) -> tuple[Slot | None, int]:
+        """Return the slot of this origin that holds most of ``ids``, and how many."""
         best: Slot | None = None
         longest = 0
         for slot in self._slots:
-            if slot.serial == serial and slot.length > longest:
+            if slot.origin == origin and slot.length > longest:
                 shared = common_prefix(ids, slot.ids[: slot.length])
                 if shared > longest:
                     best, longest = slot, shared
         return best, longest
 
-    def acquire(self, ids: Ids, serial: int) -> Slot:
-        """Take a slot whose first rows already hold as much of ``ids`` as any slot does.
+    def acquire(self, ids: Ids, origin: Origin) -> Slot:
+        """Take a slot whose first rows already hold as much of ``ids`` as any of its origin.
 
         ``slot.length`` says how much. A slot that continues (a session's next turn) is taken as
         it is; where most of it belongs to another conversation, or a running sequence holds it,
         the shared rows are copied, so that both can go on.
         """
-        best, shared = self.longest_match(ids, serial)
+        best, shared = self.longest_match(ids, origin)
         free = [slot for slot in self._slots if not slot.busy]
         victim = min(
-            free, key=lambda slot: (slot.length > 0 and slot.serial != _NOBODY, slot.used_at)
+            free, key=lambda slot: (slot.length > 0 and slot.origin is not None, slot.used_at)
         )
         if best is None:
-            victim.reset(serial)
+            victim.reset(origin)
         elif not best.busy and (2 * shared >= best.length or len(free) == 1):
             victim = best
             victim.length = shared
@@ -107,7 +115,7 @@ class SlotPool:
                     (slot for slot in free if slot is not best), key=lambda slot: slot.used_at
                 )
             self._copy_rows(best.index, victim.index, shared)
-            victim.reset(serial)
+            victim.reset(origin)
             victim.extend(best.ids[:shared])
         victim.busy = True
         return victim
@@ -121,5 +129,5 @@ class SlotPool:
     def forget(self, serials: set[int]) -> None:
         """Make idle slots of weights that are gone the first to be taken."""
         for slot in self._slots:
-            if slot.serial in serials and not slot.busy:
+            if slot.origin is not None and slot.origin.serial in serials and not slot.busy:
                 slot.reset()
