@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rejoinder.cli.terminal import counted
 from rejoinder.journal.learning import is_alive
+from rejoinder.models.embedded import local_path
 from rejoinder.types import Fate, Json
 
 UNTRAINABLE_SHARE = 0.5
@@ -16,7 +17,7 @@ ALL_TURNS = 3
 def next_steps(document: Json) -> list[str]:
     """Return what a person could do now; empty where the next step comes by itself."""
     word = document["learning"]["word"]
-    steps = [*_roles(document), *_alike(document), *_turns(document)]
+    steps = [*_roles(document), *_unloaded(document), *_alike(document), *_turns(document)]
     if word == "no traffic":
         steps.append("talk to it: `rejoinder chat`, or point an OpenAI client at the gateway")
     if word == "collecting" and not steps:
@@ -38,6 +39,28 @@ def _roles(document: Json) -> list[str]:
     if len(away) == 4:  # the headline's reason says so already
         return []
     return [f"the {name} does not run: see its log, or start `rejoinder {name}`" for name in away]
+
+
+def _unloaded(document: Json) -> list[str]:
+    """Say what to do where the engine cannot load what it should serve."""
+    policy, live = document["policy"], document["live"]
+    engine = next(
+        (one for one in document["roles"] if one["role"] == "engine" and is_alive(one)), None
+    )
+    if engine is None or live is None:
+        return []
+    failed = engine["detail"].get("not_taken_up", {}).get(policy)
+    served = engine["detail"].get("live", {}).get(policy)
+    wanted = live["version"]
+    if failed is None or served is None or not failed["version"] == wanted != served:
+        return []
+    place = local_path(live["uri"])
+    return [
+        (
+            f"the engine cannot load version {wanted} and serves version {served} instead: restore "
+            f"{place}, or go on from the other with `rejoinder policy rollback {served}`"
+        )
+    ]
 
 
 def _alike(document: Json) -> list[str]:

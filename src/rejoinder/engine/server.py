@@ -16,7 +16,15 @@ from starlette.applications import Starlette
 from rejoinder.config import Config, TorchEngineConfig
 from rejoinder.engine.app import EngineHolder, engine_app
 from rejoinder.engine.base import Engine, VersionSource
-from rejoinder.engine.follow import LiveFollower, LiveSources, Report, follow_live, log_problem
+from rejoinder.engine.follow import (
+    EarlierSources,
+    LiveFollower,
+    LiveSources,
+    Report,
+    follow_live,
+    log_problem,
+    nothing_earlier,
+)
 from rejoinder.engine.scripted import ScriptedEngine
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.models.cores import share_cores
@@ -62,11 +70,13 @@ def run_engine_server(
     sock: socket.socket,
     live_sources: LiveSources | None = None,
     report: Report = log_problem,
+    earlier: EarlierSources = nothing_earlier,
 ) -> None:
     """Serve until SIGTERM or SIGINT, on a socket that is already bound.
 
     ``/health`` answers 503 while the model loads. With ``live_sources`` the registry's live
-    versions are loaded before the engine is ready, and followed from then on.
+    versions are loaded before the engine is ready, and followed from then on; ``earlier`` says what
+    may serve in the place of one that cannot be loaded.
 
     Raises:
         ConfigError: the engine cannot start, or the socket is not on loopback.
@@ -74,7 +84,7 @@ def run_engine_server(
     refuse_other_hosts(sock.getsockname()[0])
     share_cores()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    server = _EngineServer(config, live_sources, report)
+    server = _EngineServer(config, live_sources, report, earlier)
     server.run(sock)
 
 
@@ -94,10 +104,17 @@ def refuse_other_hosts(host: str) -> None:
 class _EngineServer:
     """Runs the application and, beside it, start-up and the registry's follower."""
 
-    def __init__(self, config: Config, live_sources: LiveSources | None, report: Report) -> None:
+    def __init__(
+        self,
+        config: Config,
+        live_sources: LiveSources | None,
+        report: Report,
+        earlier: EarlierSources,
+    ) -> None:
         self._config = config
         self._live_sources = live_sources
         self._report = report
+        self._earlier = earlier
         self._holder = EngineHolder()
         self._failed: BaseException | None = None
         app = engine_app(self._holder, self._lifespan)
@@ -138,16 +155,19 @@ class _EngineServer:
     async def _start_and_follow(self) -> None:
         engine = await start_engine(self._config)
         poll_s = getattr(self._config.engine, "poll_s", 1.0)
+        follower = None
+        if self._live_sources is not None:
+            follower = LiveFollower(engine, self._live_sources, self._report, self._earlier)
         try:
-            if self._live_sources is not None:
-                await LiveFollower(engine, self._live_sources, self._report).check()
+            if follower is not None:
+                await follower.check()
             # What lives now lives as long as the process: later collections need not look at it.
             gc.collect()
             gc.freeze()
             self._holder.engine = engine
             log.info("engine ready", info=await engine.info())
-            if self._live_sources is not None:
-                await follow_live(engine, self._live_sources, poll_s, self._report)
+            if follower is not None:
+                await follow_live(follower, poll_s)
         finally:
             if self._holder.engine is None:
                 await engine.close()

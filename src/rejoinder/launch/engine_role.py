@@ -21,7 +21,7 @@ from rejoinder.errors import EngineError
 from rejoinder.journal.records import RoleReport
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.net import http_url
-from rejoinder.policy.registry import live_sources
+from rejoinder.policy.registry import earlier_sources, live_sources
 from rejoinder.types import Json
 
 log = structlog.get_logger(__name__)
@@ -44,7 +44,11 @@ def run_engine(config: Config, listener: socket.socket) -> None:
         heartbeat.start()
         try:
             run_engine_server(
-                config, listener, lambda: live_sources(journal), heartbeat.note_problem
+                config,
+                listener,
+                lambda: live_sources(journal),
+                heartbeat.note_problem,
+                lambda wanted, serving: earlier_sources(journal, wanted, serving),
             )
         finally:
             heartbeat.stop()
@@ -65,6 +69,8 @@ class _Heartbeat:
         self._started_at = time.time()
         self._error: str | None = None
         self._error_at: float | None = None
+        self._not_taken_up: dict[str, Json] = {}
+        """Of each policy the live version that could not be loaded last, and why."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -80,7 +86,9 @@ class _Heartbeat:
         self._send("stopped", {})
 
     def note_problem(self, source: VersionSource | None, problem: str) -> None:
-        """Keep why a version could not be taken up; serving goes on with the old one."""
+        """Keep why a version could not be taken up; serving goes on with another one."""
+        if source is not None:
+            self._not_taken_up[source.policy] = {"version": source.version, "problem": problem}
         version = "registry" if source is None else f"{source.policy}@{source.version}"
         log.error("live version not taken up", version=version, problem=problem)
         self._note(f"{version}: {problem}")
@@ -108,9 +116,13 @@ class _Heartbeat:
     def _detail(self, info: EngineInfo) -> Json:
         if info.last_error is not None and info.last_error != self._error:
             self._note(info.last_error)
+        for policy, failed in list(self._not_taken_up.items()):
+            if info.live.get(policy) == failed["version"]:
+                self._not_taken_up.pop(policy, None)
         return {
             "name": info.name,
             "live": info.live,
+            "not_taken_up": dict(self._not_taken_up),
             "loaded": info.loaded,
             "running": info.running,
             "waiting": info.waiting,

@@ -86,6 +86,31 @@ def live_sources(journal: PolicyJournal) -> list[VersionSource]:
     return version_sources(journal.live_versions())
 
 
+def earlier_sources(
+    journal: PolicyJournal, wanted: VersionSource, serving: int | None
+) -> list[VersionSource]:
+    """Return what may serve in the place of a version that cannot be loaded, newest first.
+
+    That is what it comes from, as far as it has files, and other ones: neither what a rollback
+    left nor what a restart took back. The list ends with the version that is served now, if it is
+    among them: its weights are in memory, whatever is on disk.
+    """
+    by_number = {one.version: one for one in journal.versions(wanted.policy)}
+    found: list[PolicyVersion] = []
+    tried = {wanted.uri}
+    number = by_number[wanted.version].parent
+    while number is not None:
+        version = by_number[number]
+        if number == serving:
+            found.append(version)
+            break
+        if version.files and version.uri not in tried:
+            found.append(version)
+            tried.add(version.uri)
+        number = version.parent
+    return version_sources(found)
+
+
 def version_sources(versions: Sequence[PolicyVersion]) -> list[VersionSource]:
     """Return registry rows as an engine wants them."""
     return [

@@ -25,6 +25,24 @@ def test_each_absent_role_is_named(document: Json) -> None:
     assert "the trainer does not run" in told
 
 
+def test_a_live_version_that_the_engine_cannot_load_is_named(document: Json) -> None:
+    policy, wanted = document["policy"], document["live"]["version"]
+    engine = next(one for one in document["roles"] if one["role"] == "engine")
+    failed = {policy: {"version": wanted, "problem": "no such file"}}
+    engine["detail"] = {"live": {policy: wanted - 1}, "not_taken_up": failed}
+    (told,) = next_steps(document)
+    assert f"cannot load version {wanted} and serves version {wanted - 1} instead" in told
+    assert "restore /somewhere," in told
+    assert f"`rejoinder policy rollback {wanted - 1}`" in told
+    engine["detail"]["live"] = {policy: wanted}
+    assert next_steps(document) == []
+    engine["detail"]["live"] = {policy: wanted - 1}
+    failed[policy]["version"] = wanted - 2
+    assert next_steps(document) == [], "it failed before, and the present one is being taken up"
+    failed[policy]["version"], engine["state"] = wanted, "stopped"
+    assert "serves version" not in "".join(next_steps(document))
+
+
 def test_without_traffic_talking_is_the_next_step(document: Json) -> None:
     document["learning"]["word"] = "no traffic"
     document["turns"] |= {"main": 0, "fates": {}}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from engine_in_thread import EngineInThread
 from rejoinder.config import Config
 from rejoinder.engine import server
 from rejoinder.engine.client import HttpEngine
@@ -31,45 +30,11 @@ def _get(sock: socket.socket, path: str, content_type: str = "") -> tuple[int, b
     return response.status, response.read()
 
 
-class Running:
-    """A server in a thread: signals are the process's, so it is ended through its own flag."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config, **options: object) -> None:
-        self.sock = socket.create_server(("127.0.0.1", 0))
-        self.raised: BaseException | None = None
-        self._servers: list[server._EngineServer] = []
-        made = server._EngineServer.__init__
-
-        def remember(this: server._EngineServer, *args: object) -> None:
-            made(this, *args)  # type: ignore[arg-type]
-            self._servers.append(this)
-
-        monkeypatch.setattr(server._EngineServer, "__init__", remember)
-        monkeypatch.setattr(server, "share_cores", lambda: None)
-        monkeypatch.setattr(server.sys, "setswitchinterval", lambda _: None)
-        monkeypatch.setattr(server.gc, "freeze", lambda: None)
-        self._thread = threading.Thread(target=self._run, args=(config, options))
-        self._thread.start()
-
-    def _run(self, config: Config, options: dict[str, object]) -> None:
-        try:
-            server.run_engine_server(config, self.sock, **options)  # type: ignore[arg-type]
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.raised = error
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-    def end(self) -> BaseException | None:
-        """Ask the server to end; return what it raised."""
-        for running in self._servers:
-            running._server.should_exit = True
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        return self.raised
+def _running(monkeypatch: pytest.MonkeyPatch, config: Config, **options: object) -> EngineInThread:
+    return EngineInThread(
+        monkeypatch,
+        lambda sock: server.run_engine_server(config, sock, **options),  # type: ignore[arg-type]
+    )
 
 
 async def test_health_says_loading_until_the_live_version_serves(
@@ -82,10 +47,10 @@ async def test_health_says_loading_until_the_live_version_serves(
         assert may_go_on.wait(20)
         return list(live)
 
-    running = Running(monkeypatch, _config(tiny_models[0]), live_sources=registry)
+    running = _running(monkeypatch, _config(tiny_models[0]), live_sources=registry)
     engine = HttpEngine(f"http://127.0.0.1:{running.sock.getsockname()[1]}")
     try:
-        running.until(lambda: bool(running._servers) and running._servers[0]._server.started)
+        running.until(lambda: bool(running.servers) and running.servers[0]._server.started)
         assert _get(running.sock, "/health") == (503, b"loading")
         with pytest.raises(EngineUnavailable, match="loading"):
             await engine.info()
@@ -95,7 +60,7 @@ async def test_health_says_loading_until_the_live_version_serves(
         live[:] = [source(tiny_models[2], 2)]
         running.until(
             lambda: (
-                running._servers[0]._holder.get()._worker.versions.live()  # type: ignore[attr-defined]
+                running.servers[0]._holder.get()._worker.versions.live()  # type: ignore[attr-defined]
                 == {POLICY: 2}
             )
         )
@@ -108,7 +73,7 @@ async def test_health_says_loading_until_the_live_version_serves(
 def test_a_model_that_cannot_be_found_ends_the_process_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    running = Running(monkeypatch, _config(tmp_path / "nowhere"))
+    running = _running(monkeypatch, _config(tmp_path / "nowhere"))
     running.until(lambda: running.raised is not None)
     error = running.end()
     assert isinstance(error, ConfigError)
@@ -119,9 +84,9 @@ def test_a_page_in_a_browser_cannot_post_to_the_engine(
     tiny_models: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     """Guards against requests that browsers send to other sites without asking."""
-    running = Running(monkeypatch, _config(tiny_models[0]))
+    running = _running(monkeypatch, _config(tiny_models[0]))
     try:
-        running.until(lambda: bool(running._servers) and running._servers[0]._server.started)
+        running.until(lambda: bool(running.servers) and running.servers[0]._server.started)
         for content_type in ("text/plain", "application/x-www-form-urlencoded"):
             assert _get(running.sock, "/load", content_type)[0] == 400
     finally:

@@ -17,7 +17,7 @@ from rejoinder.errors import JournalError
 from rejoinder.journal.records import Lineage, PolicyVersion
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.files import PolicyFiles
-from rejoinder.policy.registry import PolicyRegistry, in_lineage, live_sources
+from rejoinder.policy.registry import PolicyRegistry, earlier_sources, in_lineage, live_sources
 from rejoinder.types import VersionState, WeightsKind
 
 
@@ -55,6 +55,31 @@ def test_engines_are_told_where_each_live_version_is() -> None:
     assert live_sources(journal) == [  # type: ignore[arg-type]
         VersionSource("default", 3, "file:///v3", WeightsKind.LORA, "file:///base")
     ]
+
+
+def test_what_may_serve_instead_is_what_the_version_comes_from() -> None:
+    rows = [
+        version(0, None, uri="file:///base"),
+        version(1, "a", parent=0),
+        version(2, "a", parent=1, files=False),
+        version(3, "a", parent=2, state=VersionState.REJECTED),
+        version(4, "b", parent=2),
+        version(5, "b", parent=4, uri="file:///v4"),
+        version(6, "b", parent=5, state=VersionState.ORPHANED),
+        version(7, "b", parent=5),
+        version(8, "b", parent=7, uri="file:///v7", state=VersionState.LIVE),
+    ]
+    journal = FakeJournal(*rows)
+    (wanted,) = live_sources(journal)  # type: ignore[arg-type]
+
+    def behind(serving: int | None) -> list[int]:
+        return [one.version for one in earlier_sources(journal, wanted, serving)]  # type: ignore[arg-type]
+
+    assert behind(3) == [5, 1, 0], "7 has the files of 8, 4 those of 5, and 2 none any more"
+    assert behind(None) == [5, 1, 0]
+    assert behind(0) == [5, 1, 0]
+    assert behind(7) == [7], "it is in memory, and what is on disk does not matter"
+    assert behind(2) == [5, 2]
 
 
 def test_a_lineage_holds_its_versions_and_the_one_it_starts_from() -> None:
