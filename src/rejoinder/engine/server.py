@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator
+from types import FrameType
 
 import structlog
 import uvicorn
@@ -101,6 +103,20 @@ def refuse_other_hosts(host: str) -> None:
         )
 
 
+class _Server(uvicorn.Server):
+    """Ends at once while the model loads: nobody is served, and no thread can be told to stop."""
+
+    def __init__(self, holder: EngineHolder, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._holder = holder
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal; see the class's text."""
+        if self._holder.engine is None:
+            os._exit(0)
+        super().handle_exit(sig, frame)
+
+
 class _EngineServer:
     """Runs the application and, beside it, start-up and the registry's follower."""
 
@@ -118,7 +134,8 @@ class _EngineServer:
         self._holder = EngineHolder()
         self._failed: BaseException | None = None
         app = engine_app(self._holder, self._lifespan)
-        self._server = uvicorn.Server(
+        self._server = _Server(
+            self._holder,
             uvicorn.Config(
                 app,
                 log_config=None,
@@ -126,7 +143,7 @@ class _EngineServer:
                 lifespan="on",
                 timeout_keep_alive=60,
                 timeout_graceful_shutdown=_GRACEFUL_S,
-            )
+            ),
         )
 
     def run(self, sock: socket.socket) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -78,6 +81,37 @@ def test_a_model_that_cannot_be_found_ends_the_process_with_the_reason(
     error = running.end()
     assert isinstance(error, ConfigError)
     assert "nowhere" in str(error)
+
+
+LOADS_FOR_EVER = """
+import asyncio, socket, threading
+from rejoinder.config import Config
+from rejoinder.engine import server
+
+async def start_engine(_):
+    await asyncio.to_thread(threading.Event().wait)
+
+server.start_engine = start_engine
+sock = socket.create_server(("127.0.0.1", 0))
+print(sock.getsockname()[1], flush=True)
+server.run_engine_server(Config(), sock)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_is_told_to_end_while_the_model_loads_ends_at_once(number: signal.Signals):
+    command = [sys.executable, "-c", LOADS_FOR_EVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/health")
+            assert connection.getresponse().read() == b"loading"
+            process.send_signal(number)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_a_page_in_a_browser_cannot_post_to_the_engine(
