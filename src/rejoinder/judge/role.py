@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 import structlog
 
@@ -64,9 +64,22 @@ async def _run(config: Config, journal: SqlJournal) -> None:
             stack.push_async_callback(one.close)
         limits, external = judging_limits(config, rule), external_places(*_asked(config, rule))
         loop = JudgeLoop(journal, judge, rule, limits, external, hints)
-        await _until_ready(judges, loop, stop)
+        await _unless(stop, _until_ready(judges, loop))
         if not stop.is_set():
             await loop.run(stop)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[object, object, None]) -> None:
+    """Do some work, broken off once ``stop`` is set: its calls may wait for a model to load."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        for task in (working, stopped):
+            task.cancel()
+        await asyncio.gather(working, stopped, return_exceptions=True)
 
 
 def judging_limits(config: Config, rule: Algorithm) -> LoopLimits:
@@ -88,11 +101,9 @@ def _calls(config: JudgeConfig | HintsConfig) -> int:
     return config.votes if isinstance(config, LlmVotesConfig) else 1
 
 
-async def _until_ready(
-    judges: Sequence[Judge | HintJudge], loop: JudgeLoop, stop: asyncio.Event
-) -> None:
+async def _until_ready(judges: Sequence[Judge | HintJudge], loop: JudgeLoop) -> None:
     """Wait for what the judges call; one that cannot work raises at once."""
-    while not stop.is_set():
+    while True:
         try:
             for judge in judges:
                 await judge.check()
@@ -103,8 +114,4 @@ async def _until_ready(
             raise
         else:
             return
-        try:
-            async with asyncio.timeout(_CHECK_AGAIN_S):
-                await stop.wait()
-        except TimeoutError:
-            continue
+        await asyncio.sleep(_CHECK_AGAIN_S)
