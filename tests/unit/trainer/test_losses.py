@@ -244,7 +244,7 @@ def expected_kl(kind: str, sampled_from: Tensor, *, importance: bool) -> tuple[f
     value = (sampled_from * kl_terms(inputs, config)).sum()
     value.backward()
     assert logits.grad is not None
-    return float(value), logits.grad
+    return float(value.detach()), logits.grad
 
 
 def exact_kl_gradient() -> Tensor:
