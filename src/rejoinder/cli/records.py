@@ -1,4 +1,7 @@
-"""``rejoinder records export | size | retain | delete | scrub``; the last two: ``deletion.py``."""
+"""``rejoinder records list | export | size | retain | delete | scrub``.
+
+``list``, ``delete`` and ``scrub`` have files of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from rejoinder.cli import deletion
+from rejoinder.cli import deletion, listing
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
 from rejoinder.cli.terminal import err, out, show_note, size
@@ -19,8 +22,9 @@ from rejoinder.errors import RejoinderError
 if TYPE_CHECKING:
     from rejoinder.types import Json
 
-app = typer.Typer(no_args_is_help=True, help="Export what was recorded, see its size, delete it.")
+app = typer.Typer(no_args_is_help=True, help="List, export, measure and delete what was recorded.")
 
+app.command(name="list")(listing.list_sessions)
 app.command()(deletion.delete)
 app.command()(deletion.scrub)
 

@@ -83,7 +83,19 @@ def find_sessions(
     Raises:
         JournalError: a name is not known there, or several people's clients use it.
     """
-    within = [
+    theirs = within(tenant, key, user)
+    if not names:
+        query = sa.select(sessions.c.session_id).where(*theirs).order_by(sessions.c.session_id)
+        return list(connection.scalars(query))
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(_named(connection, valid_text(name), theirs))
+    return list(found)
+
+
+def within(tenant: str | None, key: str | None, user: str | None) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions for sessions of a tenant, key and user; None of one: any."""
+    return [
         column == valid_text(wanted)
         for column, wanted in (
             (sessions.c.tenant, tenant),
@@ -92,21 +104,14 @@ def find_sessions(
         )
         if wanted is not None
     ]
-    if not names:
-        query = sa.select(sessions.c.session_id).where(*within).order_by(sessions.c.session_id)
-        return list(connection.scalars(query))
-    found: dict[str, None] = {}
-    for name in names:
-        found |= dict.fromkeys(_named(connection, valid_text(name), within))
-    return list(found)
 
 
 def _named(
-    connection: Connection, name: str, within: Sequence[sa.ColumnElement[bool]]
+    connection: Connection, name: str, theirs: Sequence[sa.ColumnElement[bool]]
 ) -> list[str]:
     rows = connection.execute(
         sa.select(sessions.c.session_id, sessions.c.scope).where(
-            sa.or_(sessions.c.session_id == name, sessions.c.external == name), *within
+            sa.or_(sessions.c.session_id == name, sessions.c.external == name), *theirs
         )
     ).all()
     exact = [row.session_id for row in rows if row.session_id == name]
@@ -114,9 +119,9 @@ def _named(
         return exact
     if not rows:
         raise JournalError(
-            f"there is no session {name!r}; nothing was deleted. Name sessions by the id in "
-            "X-Rejoinder-Session-Id, which exports and `rejoinder explain turn` show too, or by "
-            "what the client calls them"
+            f"there is no session {name!r}; nothing was deleted. `rejoinder records list` shows "
+            "which there are, by the id that clients get as X-Rejoinder-Session-Id, and the name "
+            "that they may have for it"
         )
     if len({row.scope for row in rows}) > 1:
         raise JournalError(

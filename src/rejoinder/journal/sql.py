@@ -21,6 +21,7 @@ from rejoinder.journal import (
     export,
     feedback,
     judging,
+    listing,
     responses,
     retention,
     scrubbing,
@@ -286,6 +287,17 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal, UpkeepJou
             report["turns"][reason] += deleted
             self.count("retention", "turns", reason, deleted)
         return count
+
+    def list_sessions(
+        self,
+        limit: int,
+        tenant: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+    ) -> list[Json]:
+        """See ``UpkeepJournal``."""
+        with self.database.snapshot() as connection:
+            return listing.list_sessions(connection, limit, tenant, key, user)
 
     def find_sessions(
         self,

@@ -32,6 +32,16 @@ class UpkeepJournal(Protocol):
         """
         ...
 
+    def list_sessions(
+        self,
+        limit: int,
+        tenant: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+    ) -> list[Json]:
+        """Return the sessions with the newest turns, newest first; ``listing.py`` has the keys."""
+        ...
+
     def find_sessions(
         self,
         names: Sequence[str],

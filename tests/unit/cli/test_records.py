@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from journal_story import Story, user
 from typer.testing import CliRunner
 
 from rejoinder.cli import terminal
@@ -88,3 +90,19 @@ def test_deleting_asks_which_and_whether() -> None:
     code, said = run("delete", "--tenant", "nobody", "--yes")
     assert code == EXIT_REFUSED
     assert "there is no such session; nothing was deleted" in said
+
+
+def test_the_list_shows_ids_whole_and_hostile_words_as_they_are(tmp_path: Path) -> None:
+    assert "there is no such conversation" in run("list")[1]
+    hostile = "\x1b]0;mine\x07[bold]Is it?[/bold] " + "long " * 40
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        turn = Story(journal).answer(messages=[user(hostile)], external_session="[red]chat\x1b[2J")
+    code, said = run("list")
+    assert code == 0, said
+    assert turn.session_id in said
+    assert "\x1b" not in said
+    assert "[bold]" in said
+    code, said = run("list", "--json")
+    (found,) = json.loads(said)
+    assert found["begins"]["text"].split() == hostile.split()
+    assert run("list", "--limit", "0")[0] == EXIT_REFUSED
