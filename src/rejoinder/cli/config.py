@@ -35,7 +35,8 @@ def check(ctx: typer.Context) -> None:
     _refuse(settings.config)
     where = settings.file or "the built-in defaults"
     typer.echo(f"ok: {where} can serve, judge and train")
-    show_note("`rejoinder doctor` also tries model, database, ports and judge")
+    told = "`rejoinder doctor` also tries model, database, ports and judge"
+    show_note(settings.spelled(told))
 
 
 def _refuse(config: Config) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rejoinder.cli.journal import open_journal
-from rejoinder.cli.settings import settings_of
+from rejoinder.cli.settings import Settings, settings_of
 from rejoinder.cli.terminal import counted, out, show_note, size
 from rejoinder.errors import RejoinderError
 
@@ -41,14 +41,15 @@ def delete(
     """
     if not sessions and tenant is None and key is None and user is None:
         raise RejoinderError("name sessions, or all of some by --tenant, --key or --user")
-    with open_journal(settings_of(ctx).config) as journal:
+    settings = settings_of(ctx)
+    with open_journal(settings.config) as journal:
         chosen = journal.find_sessions(sessions or [], tenant, key, user)
         if not chosen:
             raise RejoinderError("there is no such session; nothing was deleted")
         found = journal.tally_sessions(chosen)
         _show(found)
         if dry_run:
-            _show_learnt(found)
+            _show_learnt(found, settings)
             show_note("this was a dry run: nothing was deleted")
             return
         if not yes:
@@ -56,8 +57,8 @@ def delete(
         done = journal.delete_sessions(chosen)
         deleted = f"{counted(done['sessions'], 'session')}, {counted(done['turns'], 'turn')}"
         out().print(f"{deleted} deleted")
-        _show_learnt(done)
-        _make_sure(journal, done["bytes"])
+        _show_learnt(done, settings)
+        _make_sure(journal, done["bytes"], settings)
     show_note("exports and backups that were made before still have them")
 
 
@@ -83,7 +84,7 @@ def _show(found: Json) -> None:
             out().print(f"  {found[name]} {what}", soft_wrap=True)
 
 
-def _show_learnt(found: Json) -> None:
+def _show_learnt(found: Json, settings: Settings) -> None:
     for one in found["learnt"]:
         versions = ", ".join(map(str, one["versions"]))
         told = f"{one['policy']}: versions {versions} learnt from them, which cannot be undone"
@@ -97,16 +98,17 @@ def _show_learnt(found: Json) -> None:
                 f"{one['back_to']} --policy {one['policy']}` serves it again (--replay lets the "
                 "other samples since then train anew)"
             )
-        out().print(told, soft_wrap=True)
+        out().print(settings.spelled(told), soft_wrap=True)
 
 
-def _make_sure(journal: SqlJournal, used: int) -> None:
+def _make_sure(journal: SqlJournal, used: int, settings: Settings) -> None:
     """Leave no copy in the file, or say how."""
     if used <= SCRUB_BYTES:
         journal.scrub()
         return
     journal.empty_log()
-    show_note(
+    told = (
         f"the journal is large ({size(used)}): SQLite may have left copies of some rows in unused "
         "parts of its file. `rejoinder records scrub` writes it anew; answers wait meanwhile"
     )
+    show_note(settings.spelled(told))

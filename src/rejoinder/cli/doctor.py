@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -32,9 +33,10 @@ def doctor(
     """
     from rejoinder.cli.checkup import State, run_checks
 
-    config = settings_of(ctx).config
+    settings = settings_of(ctx)
     findings: list[Finding] = []
-    for finding in run_checks(config):
+    for found in run_checks(settings.config):
+        finding = dataclasses.replace(found, remedy=settings.spelled(found.remedy))
         findings.append(finding)
         if not as_json:
             _show(finding)

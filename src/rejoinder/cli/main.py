@@ -57,7 +57,10 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except RejoinderError as error:
-            show_error(str(error))
+            settings: Settings | None = ctx.obj
+            told = str(error)
+            # A role has the file that ``up`` made for it, which is nothing that a person names.
+            show_error(told if settings is None or settings.is_role else settings.spelled(told))
             code = EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_REFUSED
             raise typer.Exit(code) from error
         except KeyboardInterrupt:

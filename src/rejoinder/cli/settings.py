@@ -53,6 +53,10 @@ class Settings:
         options = [part for name, path in named if path is not None for part in (name, str(path))]
         return shlex.join(["rejoinder", *options])
 
+    def spelled(self, advice: str) -> str:
+        """Return advice whose commands have these options, so that it can be followed as it is."""
+        return advice.replace("`rejoinder ", f"`{self.command} ")
+
     def fault_log(self) -> Path:
         """Return the file for traces of unexpected faults; its directory exists afterwards.
 

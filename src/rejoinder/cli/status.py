@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rejoinder.cli.journal import open_journal
-from rejoinder.cli.settings import settings_of
+from rejoinder.cli.settings import Settings, settings_of
 from rejoinder.cli.terminal import out
 
 if TYPE_CHECKING:
-    from rejoinder.config import Config
     from rejoinder.journal.sql import SqlJournal
     from rejoinder.types import Json
 
@@ -41,42 +40,44 @@ def status(
     if every is not None and not watch:
         raise typer.BadParameter("it needs --watch", param_hint="--every")
     period = EVERY_S if every is None else every
-    config = settings_of(ctx).config
+    settings = settings_of(ctx)
     ways_to_end = (KeyboardInterrupt,) if watch else ()
-    with open_journal(config) as journal, contextlib.suppress(*ways_to_end):
+    with open_journal(settings.config) as journal, contextlib.suppress(*ways_to_end):
         if as_json:
-            _print_json(journal, config, period if watch else None)
+            _print_json(journal, settings, period if watch else None)
         elif watch:
-            _watch(journal, config, period)
+            _watch(journal, settings, period)
         else:
             from rejoinder.cli.status_view import status_screen
 
-            out().print(status_screen(_document(journal, config)))
+            out().print(status_screen(_document(journal, settings)))
 
 
-def _document(journal: SqlJournal, config: Config) -> Json:
+def _document(journal: SqlJournal, settings: Settings) -> Json:
     from rejoinder.cli.advice import next_steps
 
+    config = settings.config
     document = journal.status(config.model.policy, config.trainer.max_staleness)
-    return document | {"next": next_steps(document)}
+    document["learning"]["reason"] = settings.spelled(document["learning"]["reason"])
+    return document | {"next": [settings.spelled(step) for step in next_steps(document)]}
 
 
-def _print_json(journal: SqlJournal, config: Config, every: float | None) -> None:
+def _print_json(journal: SqlJournal, settings: Settings, every: float | None) -> None:
     """Print the document once, or as one line each time."""
     while True:
-        sys.stdout.write(json.dumps(_document(journal, config), default=str) + "\n")
+        sys.stdout.write(json.dumps(_document(journal, settings), default=str) + "\n")
         sys.stdout.flush()
         if every is None:
             return
         time.sleep(every)
 
 
-def _watch(journal: SqlJournal, config: Config, every: float) -> None:
+def _watch(journal: SqlJournal, settings: Settings, every: float) -> None:
     from rich.live import Live
 
     from rejoinder.cli.status_view import status_screen
 
     with Live(console=out(), auto_refresh=False, screen=out().is_terminal) as live:
         while True:
-            live.update(status_screen(_document(journal, config)), refresh=True)
+            live.update(status_screen(_document(journal, settings)), refresh=True)
             time.sleep(every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from rejoinder.cli import terminal
 from rejoinder.cli.main import EXIT_FAULT, EXIT_INTERRUPTED, app
 from rejoinder.cli.misplaced import WITH_VALUE
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED
+from rejoinder.journal.records import RoleReport
 from rejoinder.journal.sql import SqlJournal
 
 RULE = '[[gateway.session_rules]]\nname = "x"\n'
@@ -320,3 +322,24 @@ def test_ctrl_c_is_the_way_to_end_a_watch(
     code, out, err = run("status", "--watch", *arguments)
     assert (code, err) == (0, "")
     assert "nothing runs" in out
+
+
+def test_advice_names_commands_with_the_options_that_were_given(tmp_path: Path) -> None:
+    home = str(tmp_path / "my home")
+    named = f"`rejoinder --home '{home}' "
+    runner = CliRunner()
+    told = " ".join(runner.invoke(app, ["--home", home, "status"]).stderr.split())
+    assert f"{named}up`" in told
+    with SqlJournal(f"sqlite:///{home}/journal.db") as journal:
+        journal.report(RoleReport("gateway", "gateway-1", 1, "ready", seen_at=1.0))
+    document = json.loads(runner.invoke(app, ["--home", home, "status", "--json"]).stdout)
+    assert document["learning"] == {
+        "word": "stopped",
+        "reason": f"nothing runs: start it with {named}up`",
+    }
+    told = " ".join(runner.invoke(app, ["--home", home, "config", "check"]).stderr.split())
+    assert f"{named}doctor`" in told
+    checks = json.loads(runner.invoke(app, ["--home", home, "doctor", "--json"]).stdout)["checks"]
+    assert any(f"{named}up`" in check["remedy"] for check in checks)
+    plain = runner.invoke(app, ["status"], env={"REJOINDER_HOME": home})
+    assert "`rejoinder up`" in " ".join(plain.stdout.split())
