@@ -72,10 +72,16 @@ def used_bytes(connection: Connection) -> int:
 
 
 def give_back(connection: Connection) -> int:
-    """Return up to ``PAGES_AT_ONCE`` free pages to the file system; says how many are left."""
+    """Return up to ``PAGES_AT_ONCE`` free pages to the file system; says how many more can be.
+
+    None can of a file that another program has made anew, as from a dump: it keeps them for itself.
+    """
+    count = "PRAGMA freelist_count"
+    before = int(connection.exec_driver_sql(count).scalar_one())
     # Each step frees a page; only fetching from the driver itself takes all the steps.
     driver(connection).execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
-    return int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+    left = int(connection.exec_driver_sql(count).scalar_one())
+    return left if left < before else 0
 
 
 def size_report(connection: Connection) -> Json:

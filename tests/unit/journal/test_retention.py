@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from journal_story import LEASE, Story, opening
 
+from rejoinder.journal.retention import give_back
+from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import new_id
 
 DAY = 86400.0
@@ -40,6 +45,21 @@ def test_old_closed_sessions_go_with_all_their_rows(story: Story) -> None:
         assert story.count(table) == 1
     for table in ("next_states", "verdicts", "contents", "content_refs", "judge_jobs"):
         assert story.count(table) == 0, table
+
+
+def test_a_file_that_keeps_free_pages_for_itself_is_not_asked_for_them_for_ever(
+    tmp_path: Path,
+) -> None:
+    """As one that was put back from a dump, which does not say what this journal's files are."""
+    path, whole = tmp_path / "journal.db", tmp_path / "whole.db"
+    with SqlJournal(f"sqlite:///{whole}") as journal:
+        turn = Story(journal).answer(prompt_ids=range(10_000))
+    with closing(sqlite3.connect(whole)) as source, closing(sqlite3.connect(path)) as target:
+        target.executescript("\n".join(source.iterdump()))
+    with SqlJournal(f"sqlite:///{path}") as journal:
+        journal.delete_sessions([turn.session_id])
+        assert Story(journal).rows("PRAGMA freelist_count") > [(0,)]
+        assert journal._writer.call(give_back) == 0
 
 
 def test_what_was_deleted_is_counted_with_its_reason(story: Story) -> None:
