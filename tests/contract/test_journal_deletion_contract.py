@@ -232,6 +232,18 @@ def test_a_later_request_of_the_same_name_is_a_new_conversation(story: Story) ->
     assert story.journal.find_session(SCOPE, "mine") == turn.session_id
 
 
+def test_a_deletion_before_the_clock_was_set_back_does_not_keep_later_requests_out(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = story.answer(external_session="mine")
+    now = time.time()
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: now + 3600)
+        delete(story, turn)
+    story.answer(session_id=turn.session_id, external_session="mine")
+    assert story.count("turns") == 1
+
+
 def test_feedback_for_a_deleted_answer_finds_nothing(story: Story) -> None:
     turn = story.answer()
     delete(story, turn)

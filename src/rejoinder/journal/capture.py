@@ -44,6 +44,9 @@ HUGE_BYTES = 65_536
 """Contents from this size on are written one by one."""
 GONE_S = 86_400.0
 """A process that has not reported for a day is forgotten: each start brings a new one."""
+CLOCK_S = 60.0
+"""A deletion that is to come by more than this was made before the clock was set back: it says
+nothing of what is accepted now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,9 @@ class TurnGroup:
         For a group, not for each turn: nearly always there is nothing to find.
         """
         oldest = min(row["created_at"] for row in self._turns.values())
-        for session_id, deleted_at in sql.DELETED_SINCE.fetch(connection, since=oldest):
+        until = time.time() + CLOCK_S
+        found = sql.DELETED_SINCE.fetch(connection, since=oldest, until=until)
+        for session_id, deleted_at in found:
             for turn_id, row in list(self._turns.items()):
                 if row["session_id"] == session_id and row["created_at"] <= deleted_at:
                     del self._turns[turn_id]

@@ -161,7 +161,10 @@ REOPEN_FOR_JUDGING = RowsStatement(
 )
 
 DELETED_SINCE = Query(
-    sa.text("SELECT session_id, deleted_at FROM deletions WHERE deleted_at >= :since")
+    sa.text("""
+    SELECT session_id, deleted_at FROM deletions
+    WHERE deleted_at >= :since AND deleted_at <= :until
+    """)
 )
 
 # --- settling what came before its answer ----------------------------------------------------
