@@ -22,7 +22,13 @@ class Checkpointer:
     """A thread that runs a passive checkpoint some time after writes, and watches the file."""
 
     def __init__(self, database: Database) -> None:
+        """Open a connection here, where whoever opens the journal is told if that fails.
+
+        Raises:
+            JournalError: it cannot be opened.
+        """
         self._database = database
+        self._connection = database.connect()
         self._wanted = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="journal-checkpoint", daemon=True)
@@ -39,7 +45,7 @@ class Checkpointer:
         self._thread.join()
 
     def _run(self) -> None:
-        with self._database.connect() as connection:
+        with self._connection as connection:
             while True:
                 self._wanted.wait()
                 if self._closed.wait(INTERVAL_S):
@@ -49,7 +55,7 @@ class Checkpointer:
                     return
                 try:
                     run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
-                except sqlite3.OperationalError as error:
+                except sqlite3.Error as error:  # of any kind: the file is watched on
                     log.warning("the journal's log stays unfolded for now: %s", error)
                 self._look()
 

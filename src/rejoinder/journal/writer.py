@@ -98,8 +98,8 @@ class Writer:
         self._closing = False
         self._size = 64
         self._connection = database.connect()
-        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._checkpointer = Checkpointer(database)
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._thread.start()
 
     # --- for callers --------------------------------------------------------------------------
