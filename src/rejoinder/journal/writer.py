@@ -189,7 +189,8 @@ class Writer:
         """Write nothing where nobody would find it."""
         for write in batch:
             write.error = JournalError(why)
-            if write.item is not None:
+            if write.item is not None:  # its answer may come when the file is back in its place
+                write.error = self._explain(self._connection, write.item, write.error)
                 self._forget(write.item)
 
     def _fail_all(self, batch: Sequence[_Write], error: BaseException) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from journal_story import Story, opening, user
+from journal_story import Story, finishing, opening, user
 
 from rejoinder.errors import JournalError
 from rejoinder.journal import database, statements
@@ -168,6 +168,25 @@ def test_the_writer_finds_out_by_itself_and_a_file_that_comes_back_is_written_to
                 story.answer()
         story.answer()
     assert sum("deleted or moved away" in one.message for one in caplog.records) >= 1
+
+
+def test_an_answer_after_the_file_came_back_names_why_its_opening_is_not_there(
+    tmp_path: Path,
+) -> None:
+    """It was said to be of a conversation that somebody had deleted."""
+    path, aside = tmp_path / "journal.db", tmp_path / "aside.db"
+    with SqlJournal(f"sqlite:///{path}") as journal:
+        path.rename(aside)
+        with pytest.raises(JournalError):
+            journal.check_file()
+        turn = opening()
+        journal.open_turn(turn)
+        with pytest.raises(JournalError, match="deleted or moved away"):
+            journal.flush()
+        aside.rename(path)
+        journal.check_file()
+        with pytest.raises(JournalError, match=r"opening could not be written: the journal .*away"):
+            journal.finish_turn(finishing(turn)).result(9)
 
 
 def test_a_log_without_its_journal_is_not_written_to(tmp_path: Path) -> None:
