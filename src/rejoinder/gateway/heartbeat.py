@@ -33,14 +33,18 @@ def new_owner() -> str:
 
 
 def living(reports: Iterable[RoleReport]) -> list[str]:
-    """Return the owner ids of this machine's gateway processes that still run."""
+    """Return the owner ids of this machine's gateway processes that still run.
+
+    One had begun when it reported last. When it says it started is no better a measure: where the
+    clock has been set forward since then, a living one would pass for a younger process.
+    """
     prefix = owner_prefix()
     return [
         report.instance
         for report in reports
         if report.role == ROLE
         and report.instance.startswith(prefix)
-        and runs(report.pid, report.started_at + 1.0)
+        and runs(report.pid, max(report.seen_at, report.started_at + 1.0))
     ]
 
 
