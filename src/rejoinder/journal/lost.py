@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,6 +34,17 @@ class LostOpenings:
             if len(self._why) > MOST:
                 self._why.popitem(last=False)
 
+    @contextmanager
+    def named(self, turn_id: str) -> Iterator[None]:
+        """Let a write to a turn that is not known fail by the first cause of that."""
+        try:
+            yield
+        except UnknownTurn as error:
+            cause = self._cause(turn_id)
+            if cause is None:
+                raise
+            raise cause from error
+
     def explain(self, connection: Connection, item: Any, told: JournalError) -> JournalError:
         """Return why an item was not written: the first cause where it is known, else ``told``."""
         if isinstance(item, OpenTurn):
@@ -41,13 +54,19 @@ class LostOpenings:
             return told
         if not isinstance(item, FinishedTurn | NextState) or not _refers_to_nothing(told):
             return told
-        with self._lock:
-            why = self._why.get(item.turn_id)
-        if why is not None:
-            known = isinstance(why, UnknownTurn)
-            return why if known else JournalError(f"its opening could not be written: {why}")
+        cause = self._cause(item.turn_id)
+        if cause is not None:
+            return cause
         opened = sa.select(turns.c.turn_id).where(turns.c.turn_id == item.turn_id)
         return told if connection.execute(opened).first() else UnknownTurn(_DELETED)
+
+    def _cause(self, turn_id: str) -> JournalError | None:
+        """Return what to tell of a turn whose opening was not written; None of any other."""
+        with self._lock:
+            why = self._why.get(turn_id)
+        if why is None or isinstance(why, UnknownTurn):
+            return why
+        return JournalError(f"its opening could not be written: {why}")
 
 
 def _refers_to_nothing(told: JournalError) -> bool:

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from sqlalchemy.engine import Connection
+
 from rejoinder.errors import JournalError
 from rejoinder.journal import (
     deletion,
@@ -175,11 +177,21 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal, UpkeepJou
 
     def abort_turn(self, turn: AbortedTurn) -> Future[None]:
         """See ``TurnJournal``."""
-        return self._writer.submit(lambda c: turns.abort_turn(c, turn))
+
+        def abort(connection: Connection) -> None:
+            with self._lost.named(turn.turn_id):
+                turns.abort_turn(connection, turn)
+
+        return self._writer.submit(abort)
 
     def supersede(self, turn_id: str, by: str) -> Future[None]:
         """See ``TurnJournal``."""
-        return self._writer.submit(lambda c: turns.supersede(c, turn_id, by), hurries=False)
+
+        def replace(connection: Connection) -> None:
+            with self._lost.named(turn_id):
+                turns.supersede(connection, turn_id, by)
+
+        return self._writer.submit(replace, hurries=False)
 
     def mark_ambiguous(self, turn_ids: Sequence[str]) -> Future[None]:
         """See ``TurnJournal``."""

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 from journal_story import SCOPE, Story, finishing, opening, unique
+from sqlalchemy.engine import Connection
 
-from rejoinder.errors import JournalError
+from rejoinder.errors import JournalError, UnknownTurn
 from rejoinder.journal import writer
+from rejoinder.journal.capture import TurnGroup
+from rejoinder.journal.records import AbortedTurn
 from rejoinder.journal.sql import SqlJournal
+from rejoinder.types import Fate
 
 
 def hold_writer(story: Story) -> threading.Event:
@@ -268,3 +272,26 @@ def test_threads_write_at_once_without_losing_anything(story: Story) -> None:
     for thread in threads:
         thread.join(30)
     assert story.count("turns") == story.count("answers") == 40
+
+
+@pytest.mark.parametrize("what", ["abort_turn", "supersede"])
+def test_what_needs_an_opening_that_was_lost_is_not_said_to_be_of_a_deleted_conversation(
+    story: Story, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The journal passed for well, and what a full disk had cost for what people had deleted."""
+
+    def full(_group: TurnGroup, _connection: Connection) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    turn = opening()
+    with monkeypatch.context() as broken:
+        broken.setattr(TurnGroup, "apply", full)
+        story.journal.open_turn(turn)
+        story.journal.flush()
+    if what == "abort_turn":
+        written = story.journal.abort_turn(AbortedTurn(turn.turn_id, Fate.CLIENT_GONE))
+    else:
+        written = story.journal.supersede(turn.turn_id, "another")
+    with pytest.raises(JournalError, match=r"opening could not be written: .* full") as refused:
+        written.result(9)
+    assert not isinstance(refused.value, UnknownTurn)
