@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DatabaseError
 
 from rejoinder.errors import JournalError, UnknownTurn
 from rejoinder.journal.records import FinishedTurn, NextState, OpenTurn
@@ -47,12 +48,20 @@ class LostOpenings:
 
     def explain(self, connection: Connection, item: Any, told: JournalError) -> JournalError:
         """Return why an item was not written: the first cause where it is known, else ``told``."""
+        try:
+            first = self._first_cause(connection, item, told)
+        except DatabaseError:  # it cannot be asked: what is known has to do
+            first = told
         if isinstance(item, OpenTurn):
-            if _refers_to_nothing(told) and _is_deleted(connection, item):
-                told = UnknownTurn(_DELETED)
-            self.add(item.turn_id, told)
+            self.add(item.turn_id, first)
+        return first
+
+    def _first_cause(self, connection: Connection, item: Any, told: JournalError) -> JournalError:
+        if not _refers_to_nothing(told):
             return told
-        if not isinstance(item, FinishedTurn | NextState) or not _refers_to_nothing(told):
+        if isinstance(item, OpenTurn):
+            return UnknownTurn(_DELETED) if _is_deleted(connection, item) else told
+        if not isinstance(item, FinishedTurn | NextState):
             return told
         cause = self._cause(item.turn_id)
         if cause is not None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from journal_story import SCOPE, Story, finishing, opening, unique
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DatabaseError
 
 from rejoinder.errors import JournalError, UnknownTurn
-from rejoinder.journal import writer
+from rejoinder.journal import lost, writer
 from rejoinder.journal.capture import TurnGroup
 from rejoinder.journal.records import AbortedTurn
 from rejoinder.journal.sql import SqlJournal
@@ -67,12 +68,12 @@ def test_a_child_of_a_failed_answer_is_stored_in_full(story: Story) -> None:
     go = hold_writer(story)
     parent = opening(prompt_ids=[1, 2, 3])
     story.journal.open_turn(parent)
-    lost = story.journal.finish_turn(finishing(parent, answer_ids=[2**40, 1, 1]))
+    failing = story.journal.finish_turn(finishing(parent, answer_ids=[2**40, 1, 1]))
     child = opening(session_id=parent.session_id, parent_id=parent.turn_id, prompt_ids=[1, 2, 3, 4])
     story.journal.open_turn(child)
     done = story.journal.finish_turn(finishing(child))
     go.set()
-    assert isinstance(lost.exception(10), JournalError)
+    assert isinstance(failing.exception(10), JournalError)
     done.result(10)
     assert story.journal.read_request(child.turn_id).prompt_ids == [1, 2, 3, 4]
 
@@ -295,3 +296,18 @@ def test_what_needs_an_opening_that_was_lost_is_not_said_to_be_of_a_deleted_conv
     with pytest.raises(JournalError, match=r"opening could not be written: .* full") as refused:
         written.result(9)
     assert not isinstance(refused.value, UnknownTurn)
+
+
+def test_a_cause_that_cannot_be_read_does_not_end_the_writer(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every later write was refused until the process was started anew."""
+
+    def unreadable(*_: object) -> bool:
+        raise DatabaseError("SELECT", None, sqlite3.DatabaseError("disk image is malformed"))
+
+    monkeypatch.setattr(lost, "_is_deleted", unreadable)
+    turn = story.answer()
+    story.journal.open_turn(turn)  # once more: refused, and the journal is asked why
+    story.journal.flush()
+    story.answer()
