@@ -214,6 +214,22 @@ def test_a_request_that_was_accepted_before_does_not_bring_its_conversation_back
     assert story.count("turns") == 1
 
 
+@pytest.mark.parametrize("in_one_batch", [True, False])
+def test_nor_does_it_reply_to_a_turn_of_another_conversation(
+    story: Story, in_one_batch: bool
+) -> None:
+    """One request with several prompts can reply to several conversations and is part of one."""
+    turn, elsewhere = story.answer(), story.answer()
+    late = opening(session_id=turn.session_id, parent_id=elsewhere.turn_id)
+    delete(story, turn)
+    story.journal.open_turn(late)
+    if not in_one_batch:
+        story.journal.flush()
+    with pytest.raises(UnknownTurn, match="its conversation was deleted"):
+        story.journal.add_next_state(next_state(elsewhere, late)).result(9)
+    assert story.count("next_states") == story.count("judge_jobs") == 0
+
+
 def next_state(turn: Any, child: Any) -> Any:
     from rejoinder.journal.records import NextState
 

@@ -33,6 +33,7 @@ from rejoinder.journal.columns import (
     valid_text,
 )
 from rejoinder.journal.feedback import apply_feedback
+from rejoinder.journal.lost import LostOpenings
 from rejoinder.journal.memory import Remembered, TurnMemory
 from rejoinder.journal.pieces import cut
 from rejoinder.journal.records import FinishedTurn, NextState, OpenTurn, RoleReport
@@ -62,9 +63,10 @@ class Count:
 class TurnGroup:
     """The items of one group as rows by statement."""
 
-    def __init__(self, memory: TurnMemory, rule: SampleRule) -> None:
+    def __init__(self, memory: TurnMemory, lost: LostOpenings, rule: SampleRule) -> None:
         """``rule`` says what scores make that came before their answer was whole."""
         self._memory = memory
+        self._lost = lost
         self._rule = rule
         self._tenants: dict[str, Row] = {}
         self._sessions: dict[str, Row] = {}
@@ -101,6 +103,7 @@ class TurnGroup:
 
         Raises:
             JournalError: a finished turn is not open, or a next state's turn is not known.
+            UnknownTurn: a next state came in a request whose conversation was deleted meanwhile.
             IntegrityError: the conversation of a turn was deleted after its request had come.
         """
         if self._turns:
@@ -128,15 +131,20 @@ class TurnGroup:
             if changed != len(self._finished):
                 raise JournalError("a turn to finish is not open: it was aborted or never stored")
         if self._next_states:
-            sql.INSERT_NEXT_STATE.many(connection, self._next_states)
-            sql.QUEUE_JUDGING.many(connection, self._next_states)
-            sql.REOPEN_FOR_JUDGING.many(connection, self._next_states)
+            self._say_next_states(connection)
         if self._finished or self._turns:
             settle_scores(connection, self._rule)
             settle_next_states(connection)
         if self._reports:
             newest = max(row["seen_at"] for row in self._reports.values())
             connection.execute(sql.FORGET_REPORTS, {"before": newest - GONE_S})
+
+    def _say_next_states(self, connection: Connection) -> None:
+        for row in self._next_states:
+            self._lost.refuse_deleted(row["child_id"])
+        sql.INSERT_NEXT_STATE.many(connection, self._next_states)
+        sql.QUEUE_JUDGING.many(connection, self._next_states)
+        sql.REOPEN_FOR_JUDGING.many(connection, self._next_states)
 
     def _leave_out_deleted(self, connection: Connection) -> None:
         """Drop turns of conversations that a person has deleted since: what is theirs then fails.

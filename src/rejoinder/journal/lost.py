@@ -35,6 +35,17 @@ class LostOpenings:
             if len(self._why) > MOST:
                 self._why.popitem(last=False)
 
+    def refuse_deleted(self, turn_id: str) -> None:
+        """Refuse what a request says whose own turn stays out, as its conversation was deleted.
+
+        Raises:
+            UnknownTurn: as said.
+        """
+        with self._lock:
+            why = self._why.get(turn_id)
+        if isinstance(why, UnknownTurn):
+            raise why
+
     @contextmanager
     def named(self, turn_id: str) -> Iterator[None]:
         """Let a write to a turn that is not known fail by the first cause of that."""

@@ -78,7 +78,7 @@ class SqlJournal(SqlTraining, TurnJournal, JudgeJournal, WatchJournal, UpkeepJou
         self._lost = LostOpenings()
         self._writer = Writer(
             self.database,
-            partial(TurnGroup, self._memory, rule),
+            partial(TurnGroup, self._memory, self._lost, rule),
             self._forget,
             self._lost.explain,
             queue_limit,

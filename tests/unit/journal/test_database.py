@@ -17,6 +17,7 @@ from rejoinder.journal import database, statements
 from rejoinder.journal.capture import HUGE_BYTES, TurnGroup
 from rejoinder.journal.database import Database, RowsStatement, driver
 from rejoinder.journal.feedback import SCORES_TEACH
+from rejoinder.journal.lost import LostOpenings
 from rejoinder.journal.memory import TurnMemory
 from rejoinder.journal.sql import SqlJournal
 
@@ -112,7 +113,7 @@ def test_huge_contents_are_written_one_at_a_time(path: Path) -> None:
     """Kept statements hold their last values: images of many rows stayed in memory for good."""
     written: list[str] = []
     with SqlJournal(f"sqlite:///{path}") as journal, journal.database.snapshot() as connection:
-        group = TurnGroup(TurnMemory(), SCORES_TEACH)
+        group = TurnGroup(TurnMemory(), LostOpenings(), SCORES_TEACH)
         texts = [letter * HUGE_BYTES for letter in "abc"] + [letter * 1000 for letter in "def"]
         group.add(opening(messages=[user(text) for text in texts]))
         driver(connection).set_trace_callback(written.append)
