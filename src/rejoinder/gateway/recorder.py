@@ -54,17 +54,19 @@ class Recorder:
         """Why the last write failed; None after one that was asked for later and succeeded."""
 
     def failed(self, told: str) -> None:
-        """Remember what the journal did not take; for ``/readyz`` and the heartbeat."""
-        self.failures += 1
-        self.problem = told
+        """Remember what the journal did not take, for ``/readyz`` and status. From any thread."""
+        with self._counting:
+            self.failures += 1
+            self.problem = told
 
     def succeeded(self, failures: int) -> None:
         """Forget the problem after a write before which there had been so many failures.
 
         One that failed meanwhile is news, and stays.
         """
-        if self.failures == failures:
-            self.problem = None
+        with self._counting:
+            if self.failures == failures:
+                self.problem = None
 
     def open(self, turn: OpenTurn) -> None:
         """Queue the row of an accepted request."""

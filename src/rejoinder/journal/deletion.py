@@ -19,6 +19,7 @@ from rejoinder.errors import JournalError
 from rejoinder.journal import statements as sql
 from rejoinder.journal.columns import valid_text
 from rejoinder.journal.lineages import consumed_now
+from rejoinder.journal.records import line_of
 from rejoinder.journal.retention import delete_whole
 from rejoinder.journal.samples import cancel_sample
 from rejoinder.journal.schema import (
@@ -270,11 +271,8 @@ def _learnt(connection: Connection, policy: str, versions: set[int]) -> Json:
         )
     }
     live = next((one.version for one in rows.values() if one.state == VersionState.LIVE), None)
-    line: list[int] = []
-    current = live
-    while current is not None and current in rows:
-        line.append(current)
-        current = rows[current].parent
+    parents = {one.version: one.parent for one in rows.values()}
+    line = [] if live is None else line_of(parents, live)
     held = versions & set(line)
     before = [one for one in line if held and one < min(held) and rows[one].files]
     return {

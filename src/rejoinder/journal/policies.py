@@ -19,7 +19,7 @@ from rejoinder.journal.lineages import (
     open_lineage_row,
     queue_by_consumption,
 )
-from rejoinder.journal.records import Lineage, PolicyVersion
+from rejoinder.journal.records import Lineage, PolicyVersion, line_of
 from rejoinder.journal.schema import lineages, policies, policy_versions, tenants
 from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
 
@@ -196,12 +196,7 @@ def _reject_others(connection: Connection, policy: str, live: int) -> None:
             policy_versions.c.version, policy_versions.c.parent, policy_versions.c.state
         ).where(of_policy)
     ).all()
-    parents = {row.version: row.parent for row in rows}
-    ancestors: set[int] = set()
-    version = parents[live]
-    while version is not None:
-        ancestors.add(version)
-        version = parents[version]
+    ancestors = set(line_of({row.version: row.parent for row in rows}, live)[1:])
     served = (VersionState.RETIRED, VersionState.CANDIDATE)
     others = [one.version for one in rows if one.version not in ancestors and one.state in served]
     again = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.processes import process_space
@@ -276,6 +276,21 @@ class PolicyVersion:
     files: bool = True
     """False once retention has deleted the weights."""
     metrics: Json = field(default_factory=dict)
+
+
+def line_of(parents: Mapping[int, int | None], version: int) -> list[int]:
+    """Return a version and all that it comes from, newest first.
+
+    Args:
+        parents: of each version of a policy the one that its step began with.
+        version: where to begin.
+    """
+    line: list[int] = []
+    current: int | None = version
+    while current is not None:
+        line.append(current)
+        current = parents[current]
+    return line
 
 
 @dataclass(frozen=True, slots=True)

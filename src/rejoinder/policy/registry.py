@@ -10,7 +10,7 @@ import structlog
 from rejoinder.engine.base import VersionSource
 from rejoinder.errors import JournalError
 from rejoinder.journal.base import PolicyJournal
-from rejoinder.journal.records import Lineage, PolicyVersion
+from rejoinder.journal.records import Lineage, PolicyVersion, line_of
 from rejoinder.policy.files import PolicyFiles, expendable
 from rejoinder.types import VersionState
 
@@ -98,8 +98,8 @@ def earlier_sources(
     by_number = {one.version: one for one in journal.versions(wanted.policy)}
     found: list[PolicyVersion] = []
     tried = {wanted.uri}
-    number = by_number[wanted.version].parent
-    while number is not None:
+    parents = {one.version: one.parent for one in by_number.values()}
+    for number in line_of(parents, wanted.version)[1:]:
         version = by_number[number]
         if number == serving:
             found.append(version)
@@ -107,7 +107,6 @@ def earlier_sources(
         if version.files and version.uri not in tried:
             found.append(version)
             tried.add(version.uri)
-        number = version.parent
     return version_sources(found)
 
 
