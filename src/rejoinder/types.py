@@ -97,7 +97,7 @@ class Fate(StrEnum):
     """A restart of the trainer took back the version that sampled it, and its steps have not been
     taken again up to there."""
     ROLLED_BACK = "rolled_back"
-    """A person rolled the policy back from the version that sampled it, and too many steps lie
+    """The policy was rolled back from the version that sampled it, and too many steps lie
     between."""
     DELETED = "deleted"
     """The conversation that its reply came in was deleted by a person."""

@@ -28,7 +28,13 @@ from rejoinder.algorithms import build_algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal import fitting
-from rejoinder.journal.records import AbortedTurn, NextState, RoleReport, SampleSpec
+from rejoinder.journal.records import (
+    AbortedTurn,
+    NextState,
+    RoleReport,
+    RollbackCause,
+    SampleSpec,
+)
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.types import (
     Fate,
@@ -1011,6 +1017,21 @@ def test_a_rollback_without_replay_inherits_what_was_consumed(story: Story) -> N
     assert story.journal.live_versions()[0].version == 1
     assert story.journal.versions(POLICY)[2].state == VersionState.REJECTED
     assert story.ready() == 0
+
+
+def test_a_rollback_by_the_trainer_gives_way_to_one_by_a_person(story: Story) -> None:
+    for _ in range(3):
+        story.commit([])
+    seen = story.lineage()
+    person = story.journal.rollback(POLICY, 1, replay=False)
+    late = RollbackCause(seen.lineage_id, "1% of 32 judged answers pleased")
+    with pytest.raises(JournalError, match="closed meanwhile"):
+        story.journal.rollback(POLICY, 2, replay=False, cause=late)
+    assert story.lineage().lineage_id == person.lineage_id
+    assert story.journal.live_versions()[0].version == 1
+    now = RollbackCause(person.lineage_id, "1% of 32 judged answers pleased")
+    story.journal.rollback(POLICY, 0, replay=False, cause=now)
+    assert story.journal.live_versions()[0].version == 0
 
 
 def test_a_rollback_with_replay_frees_what_was_consumed_later(story: Story) -> None:

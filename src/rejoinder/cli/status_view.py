@@ -103,7 +103,10 @@ def _rollback(rollback: Json | None) -> list[Text]:
     made = rollback["step"]
     origin = "the start weights" if made is None else f"which step {made} made"
     line = f"rolled back {age(rollback['ago_s'])} ago to version {rollback['version']}, {origin}: "
-    return [Text(f"{line}steps are counted on from there", style="dim")]
+    lines = [Text(f"{line}steps are counted on from there", style="dim")]
+    if rollback["reason"]:
+        lines.append(Text(f"the trainer did so: {rollback['reason']}", style="yellow"))
+    return lines
 
 
 def _progress_text(document: Json) -> str:

@@ -142,12 +142,15 @@ class TrainerConfig(Section):
     max_staleness: int = Field(4, ge=0)
     """Versions a sample may lag behind, those of steps that changed no weights not counted; older
     ones are dropped with the reason ``stale``, ``orphaned`` or ``rolled_back``."""
+    auto_rollback: bool = True
+    """Go back by itself to a version that pleased, once answers please far less than they did some
+    steps ago (``docs/how-to/rollback.md`` says when)."""
     checkpoint_every: int = Field(4, ge=1)
     """Steps between checkpoints with optimizer and RNG; every step makes a version."""
     keep_checkpoints: int = Field(2, ge=1)
     keep_versions: int = Field(4, ge=1)
     """Newest versions whose weights stay on disk, those with the same weights counted once; live,
-    pinned and checkpointed ones always do."""
+    pinned and checkpointed ones always do, and what ``auto_rollback`` would go back to."""
     seed: int = 0
     poll_s: float = Field(0.5, gt=0)
     nice: int = Field(5, ge=0, le=19)

@@ -22,6 +22,7 @@ from rejoinder.journal.records import (
     OpenTurn,
     PolicyVersion,
     RoleReport,
+    RollbackCause,
     SampleSpec,
     StepCommit,
     TrainSample,
@@ -299,12 +300,25 @@ class PolicyJournal(Protocol):
         """Return all versions of a policy, oldest first."""
         ...
 
-    def rollback(self, policy: str, to_version: int, *, replay: bool) -> Lineage:
+    def rollback(
+        self,
+        policy: str,
+        to_version: int,
+        *,
+        replay: bool,
+        cause: RollbackCause | None = None,
+    ) -> Lineage:
         """Make an earlier version live and open a new lineage from it.
 
         Without ``replay`` the new lineage inherits what was consumed before; with it, samples
         consumed after ``to_version`` are free to train again. Either way what the weights of
         ``to_version`` have learnt counts as consumed, also where an earlier replay had freed it.
+
+        The ``cause`` is told by ``status``; without one, a person does it.
+
+        Raises:
+            JournalError: the version cannot be served, or the lineage of the ``cause`` is open no
+                more: somebody has rolled back meanwhile, and knows better.
         """
         ...
 

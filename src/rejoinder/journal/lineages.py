@@ -52,7 +52,13 @@ def ensure_lineage(connection: Connection, policy: str) -> Lineage:
 
 
 def insert_lineage(
-    connection: Connection, policy: str, parent_id: str | None, from_version: int, *, replay: bool
+    connection: Connection,
+    policy: str,
+    parent_id: str | None,
+    from_version: int,
+    *,
+    replay: bool,
+    reason: str | None = None,
 ) -> None:
     """Open a lineage; the caller has closed the one before."""
     connection.execute(
@@ -62,6 +68,7 @@ def insert_lineage(
             parent_id=parent_id,
             from_version=from_version,
             replay=int(replay),
+            reason=reason,
             created_at=time.time(),
         )
     )

@@ -19,7 +19,7 @@ from rejoinder.journal.lineages import (
     open_lineage_row,
     queue_by_consumption,
 )
-from rejoinder.journal.records import Lineage, PolicyVersion, line_of
+from rejoinder.journal.records import Lineage, PolicyVersion, RollbackCause, line_of
 from rejoinder.journal.schema import lineages, policies, policy_versions, tenants
 from rejoinder.types import BASE_VERSION, VersionState, WeightsKind
 
@@ -155,14 +155,22 @@ def read_versions(
     return [_public(row) for row in connection.execute(query)]
 
 
-def rollback(connection: Connection, policy: str, to_version: int, *, replay: bool) -> Lineage:
-    """Serve an earlier version again and open a new lineage from it.
+def rollback(
+    connection: Connection,
+    policy: str,
+    to_version: int,
+    *,
+    replay: bool,
+    cause: RollbackCause | None = None,
+) -> Lineage:
+    """Serve an earlier version again and open a new lineage from it; see ``PolicyJournal``.
 
     Versions whose weights are no part of its own become ``rejected``, and those that it comes from
     are rejected no more, as where it was itself rolled back from.
 
     Raises:
-        JournalError: there is no such version, it is orphaned, or its weights were deleted.
+        JournalError: there is no such version, it is orphaned, or its weights were deleted; or the
+            lineage of the ``cause`` is open no more.
     """
     target = connection.execute(
         sa.select(policy_versions).where(_version(policy, to_version))
@@ -175,12 +183,15 @@ def rollback(connection: Connection, policy: str, to_version: int, *, replay: bo
             "has deleted its weights; choose one that `rejoinder policy list` shows with files"
         )
     old = ensure_lineage(connection, policy)
+    if cause is not None and cause.lineage_id != old.lineage_id:
+        raise JournalError(f"lineage {cause.lineage_id} of policy {policy!r} was closed meanwhile")
     connection.execute(
         sa.update(lineages)
         .where(lineages.c.lineage_id == old.lineage_id)
         .values(closed_at=time.time())
     )
-    insert_lineage(connection, policy, old.lineage_id, to_version, replay=replay)
+    reason = None if cause is None else cause.reason
+    insert_lineage(connection, policy, old.lineage_id, to_version, replay=replay, reason=reason)
     new = open_lineage_row(connection, policy)
     queue_by_consumption(connection, old.lineage_id, new.lineage_id)
     make_live(connection, policy, to_version, VersionState.REJECTED)

@@ -257,6 +257,15 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
+class RollbackCause:
+    """Why the trainer rolls back by itself."""
+
+    lineage_id: str
+    """The lineage in which the policy has fallen."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyVersion:
     """One version of a policy in the registry."""
 

@@ -339,6 +339,7 @@ lineages = Table(
     Column("parent_id", Text, ForeignKey("lineages.lineage_id")),
     Column("from_version", Integer, nullable=False),
     Column("replay", Integer, nullable=False),  # what the parent consumed later is free again
+    Column("reason", Text),  # why the trainer opened it; none where a person did
     Column("created_at", Double, nullable=False),
     Column("closed_at", Double),
 )

@@ -7,7 +7,13 @@ from functools import partial
 from rejoinder.journal import fitting, leasing, lineages, policies, training, watching
 from rejoinder.journal.base import PolicyJournal, SampleRule, TrainJournal
 from rejoinder.journal.database import Database
-from rejoinder.journal.records import Lineage, PolicyVersion, StepCommit, TrainSample
+from rejoinder.journal.records import (
+    Lineage,
+    PolicyVersion,
+    RollbackCause,
+    StepCommit,
+    TrainSample,
+)
 from rejoinder.journal.writer import Writer
 from rejoinder.types import Json
 
@@ -101,9 +107,18 @@ class SqlTraining(TrainJournal, PolicyJournal):
         """See ``PolicyJournal``."""
         return policies.read_versions(self.database.reader(), policy)
 
-    def rollback(self, policy: str, to_version: int, *, replay: bool) -> Lineage:
+    def rollback(
+        self,
+        policy: str,
+        to_version: int,
+        *,
+        replay: bool,
+        cause: RollbackCause | None = None,
+    ) -> Lineage:
         """See ``PolicyJournal``."""
-        return self._writer.call(lambda c: policies.rollback(c, policy, to_version, replay=replay))
+        return self._writer.call(
+            lambda c: policies.rollback(c, policy, to_version, replay=replay, cause=cause)
+        )
 
     def forget_files(self, policy: str, version: int) -> None:
         """See ``PolicyJournal``."""

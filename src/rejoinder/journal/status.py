@@ -334,7 +334,12 @@ def _rollback(connection: Connection, lineage: Any, now: float) -> Json | None:
         )
     ).scalar()
     ago_s = max(0.0, now - lineage.created_at)
-    return {"version": lineage.from_version, "step": step, "ago_s": ago_s}
+    return {
+        "version": lineage.from_version,
+        "step": step,
+        "ago_s": ago_s,
+        "reason": lineage.reason,
+    }
 
 
 def _evaluations(connection: Connection, policy: str, now: float) -> list[Json]:

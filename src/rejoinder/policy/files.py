@@ -104,19 +104,19 @@ def has_weights(version: PolicyVersion) -> bool:
 
 
 def expendable(
-    versions: Collection[PolicyVersion], checkpoints: Collection[int], keep: int, start: int
+    versions: Collection[PolicyVersion], needed: Collection[int], keep: int, start: int
 ) -> list[int]:
     """Return the versions whose weights may be deleted, ascending.
 
-    Kept are the base, the newest ``keep``, live and pinned ones, those with a checkpoint, and
-    ``start``, from which the lineage can begin anew. Orphaned ones are never served again.
+    Kept are the base, the newest ``keep``, live and pinned ones, those ``needed``, and ``start``,
+    from which the lineage can begin anew. Orphaned ones are never served again.
     Versions with the same files count as one, and go together.
     """
     with_files = [one for one in versions if one.files and not is_base(one)]
     servable = [one for one in with_files if one.state is not VersionState.ORPHANED]
     newest = sorted(servable, key=lambda one: one.version, reverse=True)
     kept = set(list(dict.fromkeys(one.uri for one in newest))[:keep])
-    kept |= {one.uri for one in servable if one.version in checkpoints}
+    kept |= {one.uri for one in servable if one.version in needed}
     kept |= {
         one.uri
         for one in with_files

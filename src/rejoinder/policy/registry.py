@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import structlog
@@ -51,8 +51,14 @@ class PolicyRegistry:
             "or correct model.policy"
         )
 
-    def apply_retention(self, lineage: Lineage, keep_versions: int, keep_checkpoints: int) -> None:
-        """Delete the oldest checkpoints and weights beyond the limits.
+    def apply_retention(
+        self,
+        lineage: Lineage,
+        keep_versions: int,
+        keep_checkpoints: int,
+        spared: Collection[int] = (),
+    ) -> None:
+        """Delete the oldest checkpoints and weights beyond the limits, no weights of ``spared``.
 
         Checkpoints that the lineage can go on from are kept up to their number; others are of no
         use. The journal forgets first: a crash in between leaves files that the next start
@@ -65,7 +71,8 @@ class PolicyRegistry:
         for number in sorted(set(checkpoints) - set(kept)):
             self._journal.forget_checkpoint(self._policy, number)
             self._files.remove_checkpoint(number)
-        for number in expendable(versions, kept, keep_versions, lineage.from_version):
+        needed = [*kept, *spared]
+        for number in expendable(versions, needed, keep_versions, lineage.from_version):
             self._journal.forget_files(self._policy, number)
             self._files.remove_version(number)
             log.info("version's weights deleted", policy=self._policy, version=number)

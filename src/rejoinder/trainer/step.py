@@ -203,6 +203,7 @@ def _sample_metrics(
         "answer_tokens_mean": float(np.mean([len(sample.answer_ids) for sample in samples])),
     }
     if rewards:
+        metrics["scored"] = len(rewards)
         metrics["reward_mean"] = float(np.mean(rewards))
     if stale:
         metrics["staleness_mean"] = float(np.mean(stale))

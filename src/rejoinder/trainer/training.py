@@ -21,7 +21,7 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal.base import TrainJournal, WatchJournal
-from rejoinder.journal.records import TrainSample
+from rejoinder.journal.records import RollbackCause, TrainSample
 from rejoinder.policy.files import PolicyFiles
 from rejoinder.policy.registry import PolicyRegistry, RegistryJournal
 from rejoinder.trainer.base import StepFigures, TeacherAway, TeacherFailed, TrainerBackend
@@ -32,6 +32,7 @@ from rejoinder.trainer.lease import Lease, wait_for_lease
 from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.publish import Publisher, Run
 from rejoinder.trainer.recovery import resume
+from rejoinder.trainer.relapse import find_relapse, worth_keeping
 from rejoinder.trainer.step import (
     PreparedStep,
     prepare_step,
@@ -131,6 +132,7 @@ class TrainingLoop:
                 lease.check()
                 continue
             try:
+                self._recover(run)  # where a kill came before it
                 while run.is_current and not stop.is_set():
                     self._work(run, stop)
             except LeaseLost:
@@ -201,10 +203,37 @@ class TrainingLoop:
             return
         for reason, amount in prepared.hint_faults.items():
             self._journal.count(ROLE, "dropped_hints", reason, amount)
+        spared = self._spared(run)
         self._registry.apply_retention(
-            run.lineage, self._config.keep_versions, self._config.keep_checkpoints
+            run.lineage, self._config.keep_versions, self._config.keep_checkpoints, spared
         )
         self._tell(run, prepared, figures, metrics)
+        self._recover(run)
+
+    def _spared(self, run: Run) -> set[int]:
+        """Return the versions whose weights a relapse might need."""
+        if not self._config.auto_rollback:
+            return set()
+        return worth_keeping(self._registry.versions(), run.lineage)
+
+    def _recover(self, run: Run) -> None:
+        """Go back to where answers pleased, if they please far less now."""
+        if not (self._config.auto_rollback and run.is_current):
+            return
+        found = find_relapse(self._registry.versions(), run.lineage)
+        if found is None:
+            return
+        run.lease.check()
+        cause = RollbackCause(run.lineage.lineage_id, str(found))
+        try:
+            self._journal.rollback(self._policy, found.version, replay=False, cause=cause)
+        except JournalError:
+            if not self._was_rolled_back(run):
+                raise
+            return
+        run.is_current = False
+        self._journal.count(ROLE, "auto_rollbacks", "pleases_less")
+        log.warning("rolled back", version=found.version, fallen=run.head.version, why=str(found))
 
     def _gradient(
         self, run: Run, samples: list[TrainSample], stop: threading.Event

@@ -158,9 +158,14 @@ def test_a_rollback_says_why_steps_have_numbers_that_others_had(
     document: Json, step: int | None, origin: str
 ) -> None:
     assert "rolled back" not in text_of(status_screen(document), 160)
-    document["training"]["rollback"] = {"version": 3, "step": step, "ago_s": 180.0}
+    rollback = {"version": 3, "step": step, "ago_s": 180.0, "reason": None}
+    document["training"]["rollback"] = rollback
     told = f"rolled back 3 min ago to {origin}: steps are counted on from there"
     assert told in text_of(status_screen(document), 160)
+    assert "the trainer" not in text_of(status_screen(document), 160)
+    rollback["reason"] = "3% of 32 judged answers pleased, 50% of 48 did before"
+    shown = text_of(status_screen(document), 160)
+    assert "the trainer did so: 3% of 32 judged answers pleased, 50% of 48 did before" in shown
 
 
 def test_a_mean_score_of_0_is_explained_and_no_other(document: Json) -> None:

@@ -25,6 +25,7 @@ ADDED = {
     "0010": ["next_states.no_hint"],
     "0011": ["deletions"],
     "0012": ["role_reports.pid_space"],
+    "0013": ["lineages.reason"],
 }
 """Tables and columns that each revision added."""
 

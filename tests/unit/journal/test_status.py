@@ -10,7 +10,7 @@ import pytest
 from journal_story import LEASE, POLICY, SCOPE, Story, opening
 
 from rejoinder.journal import status as status_module
-from rejoinder.journal.records import RoleReport, StepSample
+from rejoinder.journal.records import RoleReport, RollbackCause, StepSample
 from rejoinder.types import Fate, Json, TurnType
 
 
@@ -220,3 +220,7 @@ def test_a_rollback_is_told_with_the_step_from_which_steps_are_counted_on(story:
         told = status(story)["training"]["rollback"]
         assert (told["version"], told["step"]) == (version, step)
         assert told["ago_s"] >= 0
+        assert told["reason"] is None
+    cause = RollbackCause(story.lineage().lineage_id, "1% of 32 judged answers pleased")
+    story.journal.rollback(POLICY, 1, replay=False, cause=cause)
+    assert status(story)["training"]["rollback"]["reason"] == cause.reason

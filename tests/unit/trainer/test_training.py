@@ -17,7 +17,7 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.binary import Binary
 from rejoinder.config import Config, TrainerConfig
 from rejoinder.errors import JournalError
-from rejoinder.journal.records import TrainSample
+from rejoinder.journal.records import Lineage, PolicyVersion, TrainSample
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
@@ -28,6 +28,7 @@ from rejoinder.trainer.heartbeat import Heartbeat
 from rejoinder.trainer.hinted import TeacherPrompts
 from rejoinder.trainer.loop import run_trainer
 from rejoinder.trainer.progress import StepProgress
+from rejoinder.trainer.relapse import Relapse, find_relapse
 from rejoinder.trainer.trackers import Trackers
 from rejoinder.trainer.training import Surroundings, TrainingLoop
 from rejoinder.types import VersionRun
@@ -319,6 +320,74 @@ def test_a_rollback_goes_on_with_the_optimizer_of_its_target(
     assert not third.backend.served
 
 
+def fall(story: TrainStory, first_seed: int = 0) -> None:
+    """Samples of three steps that please, and of two of which none does."""
+    for number, reward in enumerate([1] * 12 + [-1] * 8):
+        story.add_sample(reward, seed=first_seed + number)
+
+
+def test_a_policy_that_pleases_far_less_goes_back_by_itself_and_learns_on(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    fall(story)
+    trainer = make_trainer(keep_versions=1, checkpoint_every=100)
+    trainer.until(lambda: 5 in story.versions() and story.live() == 2)
+    states = {number: one.state for number, one in story.versions().items()}
+    assert states == {0: "retired", 1: "retired", 2: "live"} | dict.fromkeys((3, 4, 5), "rejected")
+    rollback = story.journal.status(POLICY, 4)["training"]["rollback"]
+    reason = "0% of 8 judged answers pleased, 100% of 12 did before"
+    assert (rollback["version"], rollback["reason"]) == (2, reason)
+    story.add_samples(4, first_seed=50)
+    trainer.until(lambda: 6 in story.versions())
+    trainer.stop()
+    assert story.versions()[6].parent == 2
+    assert story.live() == 6
+    assert trainer.backend.loads == [(0, 0), (8, 0)]
+    assert story.counters()["auto_rollbacks"] == {"pleases_less": 1}
+    consumed = story.consumed()
+    assert len(consumed) == len(set(consumed))
+    assert len(trainer.backend.learned) == 12  # nothing of the rejected steps trains again
+
+
+def test_a_fall_that_a_kill_left_is_seen_at_the_next_start(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fall(story)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "_recover", lambda self, run: None)
+        make_trainer().train(5)
+    assert story.live() == 5
+    make_trainer().until(lambda: story.live() == 2)
+
+
+def test_a_person_who_rolls_back_meanwhile_knows_better(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(versions: Sequence[PolicyVersion], lineage: Lineage) -> Relapse | None:
+        found = find_relapse(versions, lineage)
+        if found is not None:
+            story.journal.rollback(POLICY, 3, replay=False)
+        return found
+
+    monkeypatch.setattr(training, "find_relapse", find)
+    fall(story)
+    trainer = make_trainer()
+    trainer.until(lambda: len(trainer.backend.loads) == 2)
+    trainer.stop()
+    assert story.live() == 3
+    assert story.journal.status(POLICY, 4)["training"]["rollback"]["reason"] is None
+    assert "auto_rollbacks" not in story.counters()
+
+
+def test_who_wants_it_stays_where_the_newest_step_led(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    fall(story)
+    make_trainer(auto_rollback=False, keep_versions=1, checkpoint_every=100).train(5)
+    assert story.live() == 5
+    assert [number for number, one in story.versions().items() if one.files] == [0, 5]
+
+
 def test_a_sample_withdrawn_during_its_step_does_not_train(
     make_trainer: Make, story: TrainStory
 ) -> None:
@@ -595,7 +664,11 @@ def test_files_of_a_predecessor_that_woke_up_late_cost_one_step(
 def test_old_weights_and_checkpoints_are_deleted(make_trainer: Make, story: TrainStory) -> None:
     story.add_samples(24)
     trainer = make_trainer(
-        checkpoint_every=1, keep_checkpoints=1, keep_versions=2, max_staleness=20
+        checkpoint_every=1,
+        keep_checkpoints=1,
+        keep_versions=2,
+        max_staleness=20,
+        auto_rollback=False,
     )
     trainer.train(6)
     assert trainer.files.checkpoints() == [6]
@@ -611,7 +684,12 @@ def test_steps_that_change_nothing_share_files_and_cost_no_version_to_roll_back_
 ) -> None:
     for seed, verdict in enumerate([*(1, -1) * 4, *(1,) * 12]):  # two steps teach, three do not
         story.add_sample(verdict, seed=seed)
-    settings = {"checkpoint_every": 1, "keep_checkpoints": 1, "keep_versions": 2}
+    settings = {
+        "checkpoint_every": 1,
+        "keep_checkpoints": 1,
+        "keep_versions": 2,
+        "auto_rollback": False,
+    }
     trainer = make_trainer(**settings)
     trainer.algorithm = Binary("leave_one_out")
     trainer.train(5)

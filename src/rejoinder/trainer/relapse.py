@@ -1,0 +1,130 @@
+"""When a policy pleases far less than it did some steps ago, and where it should go back to.
+
+A step's samples were answered by the version that it began with, or by those just before. So the
+verdicts of the newest steps tell of the newest versions, and of the best steps before them those of
+versions that pleased. Two shares are compared (two-proportion z-test); the limits were chosen by
+recorded runs of the persona benchmark and by simulated ones of policies that stay as they are
+(``docs/how-to/rollback.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rejoinder.journal.records import Lineage, PolicyVersion
+from rejoinder.types import VersionState
+
+NEWEST_STEPS = 2
+"""Steps that tell how a policy pleases now: one alone may have met odd people."""
+GOOD_STEPS = 3
+"""Steps in a row that tell how it pleased before."""
+NEARLY_BEST = 0.9
+"""Share of the best such steps from which later ones will do: less of what was learnt is lost."""
+STEPS_BACK = 12
+"""Good steps ended no earlier than so many before the newest ones: people change, too."""
+SIGMAS = 4.0
+"""Least distance of both shares, in standard deviations of what chance makes of one share."""
+LEAST_LOSS = 1 / 3
+"""Of what pleased before; large batches would else prove a fall that nobody notices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pleased:
+    """Judged answers of some steps."""
+
+    good: float
+    """Those that pleased; a score between both ends counts in part."""
+    of: int
+
+    @property
+    def share(self) -> float:
+        """Between 0 and 1; without any answer 0."""
+        return self.good / self.of if self.of else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} of {self.of}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relapse:
+    """A fall, and the version to serve again."""
+
+    version: int
+    before: Pleased
+    now: Pleased
+
+    def __str__(self) -> str:
+        return f"{self.now} judged answers pleased, {self.before} did before"
+
+
+def find_relapse(versions: Sequence[PolicyVersion], lineage: Lineage) -> Relapse | None:
+    """Return how a policy has fallen in its open lineage; None if it has not.
+
+    Args:
+        versions: all of the policy.
+        lineage: the open one. What was before it does not count: a rollback begins anew.
+    """
+    line = _line(versions, lineage)
+    newest = line[-NEWEST_STEPS:]
+    good = _good(line, _held(versions), len(line) - NEWEST_STEPS)
+    if good is None:
+        return None
+    version, before = good
+    now = _pleased(newest)
+    has_fallen = now.share <= (1 - LEAST_LOSS) * before.share
+    if not has_fallen or _sigmas(before, now) < SIGMAS:
+        return None
+    return Relapse(version, before, now)
+
+
+def worth_keeping(versions: Sequence[PolicyVersion], lineage: Lineage) -> set[int]:
+    """Return the versions that the next steps might go back to: their weights must stay on disk."""
+    line, held = _line(versions, lineage), _held(versions)
+    ends = (len(line) - NEWEST_STEPS + 1, len(line))
+    found = [_good(line, held, end) for end in ends]
+    return {one[0] for one in found if one is not None}
+
+
+def _line(versions: Sequence[PolicyVersion], lineage: Lineage) -> list[PolicyVersion]:
+    """Return what the steps of a lineage made, in order, where they had verdicts."""
+    own = [
+        one
+        for one in versions
+        if one.lineage_id == lineage.lineage_id and one.state is not VersionState.ORPHANED
+    ]
+    judged = [one for one in own if one.metrics.get("scored")]
+    return sorted(judged, key=lambda one: one.version)
+
+
+def _held(versions: Sequence[PolicyVersion]) -> set[int]:
+    return {one.version for one in versions if one.files}
+
+
+def _good(line: Sequence[PolicyVersion], held: set[int], until: int) -> tuple[int, Pleased] | None:
+    """Return who answered good steps that ended by the place ``until``, and how that pleased.
+
+    Those are the newest that pleased ``NEARLY_BEST``; only versions whose weights are still there.
+    """
+    found: list[tuple[int, Pleased]] = []
+    for end in range(max(GOOD_STEPS, until - STEPS_BACK), until + 1):
+        answered = line[end - 1].parent
+        if answered is not None and answered in held:
+            found.append((answered, _pleased(line[end - GOOD_STEPS : end])))
+    best = max((pleased.share for _, pleased in found), default=0.0)
+    good = [one for one in found if one[1].share >= NEARLY_BEST * best]
+    return good[-1] if good else None
+
+
+def _pleased(steps: Sequence[PolicyVersion]) -> Pleased:
+    of = sum(round(one.metrics["scored"]) for one in steps)
+    good = sum((1 + one.metrics["reward_mean"]) / 2 * one.metrics["scored"] for one in steps)
+    return Pleased(good, of)
+
+
+def _sigmas(before: Pleased, now: Pleased) -> float:
+    """Return how far two shares lie apart, in standard deviations if they were one."""
+    share = (before.good + now.good) / (before.of + now.of)
+    variance = share * (1 - share) * (1 / before.of + 1 / now.of)
+    return (before.share - now.share) / math.sqrt(variance) if variance > 0 else 0.0
