@@ -31,6 +31,8 @@ class Progress:
     """Answers whose next state waits for the judge."""
     served: int | None = None
     """Version that the engine answers with; None: that is not known."""
+    rollbacks: int = 0
+    """How often the trainer has gone back by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class JournalView:
             trained=status["samples"]["trained"],
             ready=status["samples"]["ready"],
             judging=status["judge"]["queued"],
+            rollbacks=sum(status["counters"].get("trainer", {}).get("auto_rollbacks", {}).values()),
         )
 
     def source(self, version: int) -> VersionSource:

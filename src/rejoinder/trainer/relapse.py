@@ -10,7 +10,7 @@ recorded runs of the persona benchmark and by simulated ones of policies that st
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rejoinder.journal.records import Lineage, PolicyVersion
@@ -43,8 +43,22 @@ class Pleased:
         """Between 0 and 1; without any answer 0."""
         return self.good / self.of if self.of else 0.0
 
+    @classmethod
+    def of_mean(cls, mean: float, count: float) -> Pleased:
+        """Return what a mean score between -1 and 1 of so many answers is."""
+        return cls((1 + mean) / 2 * count, round(count))
+
     def __str__(self) -> str:
         return f"{self.share:.0%} of {self.of}"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedStep:
+    """What the verdicts of one step's samples say."""
+
+    answered_by: int
+    """The version that the step began with."""
+    pleased: Pleased
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,68 +73,79 @@ class Relapse:
         return f"{self.now} judged answers pleased, {self.before} did before"
 
 
-def find_relapse(versions: Sequence[PolicyVersion], lineage: Lineage) -> Relapse | None:
-    """Return how a policy has fallen in its open lineage; None if it has not.
+def judged_steps(versions: Sequence[PolicyVersion], lineage: Lineage) -> list[JudgedStep]:
+    """Return the steps of an open lineage that had verdicts, in order.
+
+    What was before it does not count: a rollback begins anew.
 
     Args:
         versions: all of the policy.
-        lineage: the open one. What was before it does not count: a rollback begins anew.
+        lineage: the open one.
     """
-    line = _line(versions, lineage)
-    newest = line[-NEWEST_STEPS:]
-    good = _good(line, _held(versions), len(line) - NEWEST_STEPS)
+    own = [
+        one
+        for one in versions
+        if one.lineage_id == lineage.lineage_id
+        and one.state is not VersionState.ORPHANED
+        and one.parent is not None
+        and one.metrics.get("scored")
+    ]
+    return [
+        JudgedStep(one.parent, Pleased.of_mean(one.metrics["reward_mean"], one.metrics["scored"]))
+        for one in sorted(own, key=lambda one: one.version)
+        if one.parent is not None
+    ]
+
+
+def held_versions(versions: Sequence[PolicyVersion]) -> set[int]:
+    """Return the versions whose weights are still there."""
+    return {one.version for one in versions if one.files}
+
+
+def find_relapse(steps: Sequence[JudgedStep], held: Collection[int]) -> Relapse | None:
+    """Return how a policy has fallen; None if it has not.
+
+    Args:
+        steps: since the last rollback, in order.
+        held: versions that can be gone back to.
+    """
+    good = _good(steps, held, len(steps) - NEWEST_STEPS)
     if good is None:
         return None
     version, before = good
-    now = _pleased(newest)
+    now = _together(steps[-NEWEST_STEPS:])
     has_fallen = now.share <= (1 - LEAST_LOSS) * before.share
     if not has_fallen or _sigmas(before, now) < SIGMAS:
         return None
     return Relapse(version, before, now)
 
 
-def worth_keeping(versions: Sequence[PolicyVersion], lineage: Lineage) -> set[int]:
-    """Return the versions that the next steps might go back to: their weights must stay on disk."""
-    line, held = _line(versions, lineage), _held(versions)
-    ends = (len(line) - NEWEST_STEPS + 1, len(line))
-    found = [_good(line, held, end) for end in ends]
+def worth_keeping(steps: Sequence[JudgedStep], held: Collection[int]) -> set[int]:
+    """Return the versions that the next steps might go back to: their weights must stay."""
+    ends = (len(steps) - NEWEST_STEPS + 1, len(steps))
+    found = [_good(steps, held, end) for end in ends]
     return {one[0] for one in found if one is not None}
 
 
-def _line(versions: Sequence[PolicyVersion], lineage: Lineage) -> list[PolicyVersion]:
-    """Return what the steps of a lineage made, in order, where they had verdicts."""
-    own = [
-        one
-        for one in versions
-        if one.lineage_id == lineage.lineage_id and one.state is not VersionState.ORPHANED
-    ]
-    judged = [one for one in own if one.metrics.get("scored")]
-    return sorted(judged, key=lambda one: one.version)
-
-
-def _held(versions: Sequence[PolicyVersion]) -> set[int]:
-    return {one.version for one in versions if one.files}
-
-
-def _good(line: Sequence[PolicyVersion], held: set[int], until: int) -> tuple[int, Pleased] | None:
+def _good(
+    steps: Sequence[JudgedStep], held: Collection[int], until: int
+) -> tuple[int, Pleased] | None:
     """Return who answered good steps that ended by the place ``until``, and how that pleased.
 
     Those are the newest that pleased ``NEARLY_BEST``; only versions whose weights are still there.
     """
     found: list[tuple[int, Pleased]] = []
     for end in range(max(GOOD_STEPS, until - STEPS_BACK), until + 1):
-        answered = line[end - 1].parent
-        if answered is not None and answered in held:
-            found.append((answered, _pleased(line[end - GOOD_STEPS : end])))
+        answered = steps[end - 1].answered_by
+        if answered in held:
+            found.append((answered, _together(steps[end - GOOD_STEPS : end])))
     best = max((pleased.share for _, pleased in found), default=0.0)
     good = [one for one in found if one[1].share >= NEARLY_BEST * best]
     return good[-1] if good else None
 
 
-def _pleased(steps: Sequence[PolicyVersion]) -> Pleased:
-    of = sum(round(one.metrics["scored"]) for one in steps)
-    good = sum((1 + one.metrics["reward_mean"]) / 2 * one.metrics["scored"] for one in steps)
-    return Pleased(good, of)
+def _together(steps: Sequence[JudgedStep]) -> Pleased:
+    return Pleased(sum(one.pleased.good for one in steps), sum(one.pleased.of for one in steps))
 
 
 def _sigmas(before: Pleased, now: Pleased) -> float:

@@ -32,7 +32,12 @@ from rejoinder.trainer.lease import Lease, wait_for_lease
 from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.publish import Publisher, Run
 from rejoinder.trainer.recovery import resume
-from rejoinder.trainer.relapse import find_relapse, worth_keeping
+from rejoinder.trainer.relapse import (
+    find_relapse,
+    held_versions,
+    judged_steps,
+    worth_keeping,
+)
 from rejoinder.trainer.step import (
     PreparedStep,
     prepare_step,
@@ -214,13 +219,15 @@ class TrainingLoop:
         """Return the versions whose weights a relapse might need."""
         if not self._config.auto_rollback:
             return set()
-        return worth_keeping(self._registry.versions(), run.lineage)
+        versions = self._registry.versions()
+        return worth_keeping(judged_steps(versions, run.lineage), held_versions(versions))
 
     def _recover(self, run: Run) -> None:
         """Go back to where answers pleased, if they please far less now."""
         if not (self._config.auto_rollback and run.is_current):
             return
-        found = find_relapse(self._registry.versions(), run.lineage)
+        versions = self._registry.versions()
+        found = find_relapse(judged_steps(versions, run.lineage), held_versions(versions))
         if found is None:
             return
         run.lease.check()

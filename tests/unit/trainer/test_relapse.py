@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from rejoinder.journal.records import Lineage, PolicyVersion
-from rejoinder.trainer.relapse import find_relapse, worth_keeping
+from rejoinder.trainer import relapse
+from rejoinder.trainer.relapse import Relapse, held_versions, judged_steps
 from rejoinder.types import VersionState, WeightsKind
 
 LINEAGE = Lineage("l", "default", None, 0, 0, 1)
@@ -44,6 +45,14 @@ def versions(pleased: Sequence[int], of: int = 16) -> list[PolicyVersion]:
     return [start, *steps]
 
 
+def find_relapse(line: Sequence[PolicyVersion]) -> Relapse | None:
+    return relapse.find_relapse(judged_steps(line, LINEAGE), held_versions(line))
+
+
+def worth_keeping(line: Sequence[PolicyVersion]) -> set[int]:
+    return relapse.worth_keeping(judged_steps(line, LINEAGE), held_versions(line))
+
+
 def changed(line: list[PolicyVersion], number: int, **changes: object) -> list[PolicyVersion]:
     return [replace(one, **changes) if one.version == number else one for one in line]  # type: ignore[arg-type]
 
@@ -53,7 +62,7 @@ COLLAPSE = [7, 7, 10, 1, 0]
 
 
 def test_a_collapse_leads_back_to_who_answered_the_good_steps() -> None:
-    found = find_relapse(versions(COLLAPSE), LINEAGE)
+    found = find_relapse(versions(COLLAPSE))
     assert found is not None
     assert found.version == 2  # the third step's answers were those of version 2
     assert str(found) == "3% of 32 judged answers pleased, 50% of 48 did before"
@@ -71,7 +80,7 @@ def test_a_collapse_leads_back_to_who_answered_the_good_steps() -> None:
     ],
 )
 def test_falls_are_told_from_bad_patches(pleased: list[int], version: int | None) -> None:
-    found = find_relapse(versions(pleased), LINEAGE)
+    found = find_relapse(versions(pleased))
     assert (None if found is None else found.version) == version
 
 
@@ -82,26 +91,26 @@ def test_policies_that_stay_as_they_are_rarely_fall() -> None:
     for share in (0.5, 0.7, 0.85, 0.95) * 10:
         line = versions([sum(rng.random() < share for _ in range(16)) for _ in range(200)])
         ends = range(5, len(line))
-        alarmed += any(find_relapse(line[max(0, end - 20) : end], LINEAGE) for end in ends)
+        alarmed += any(find_relapse(line[max(0, end - 20) : end]) for end in ends)
     assert alarmed <= 4
 
 
 def test_large_batches_prove_no_fall_that_nobody_would_notice() -> None:
-    assert find_relapse(versions([900, 900, 900, 700, 700], of=1000), LINEAGE) is None
-    assert find_relapse(versions([900, 900, 900, 500, 500], of=1000), LINEAGE) is not None
+    assert find_relapse(versions([900, 900, 900, 700, 700], of=1000)) is None
+    assert find_relapse(versions([900, 900, 900, 500, 500], of=1000)) is not None
 
 
 def test_steps_long_ago_do_not_count() -> None:
     """People have come to want something else; going back would not help them."""
-    assert find_relapse(versions([*[15] * 6, *[3] * 13]), LINEAGE) is not None
-    assert find_relapse(versions([*[15] * 6, *[3] * 17]), LINEAGE) is None
+    assert find_relapse(versions([*[15] * 6, *[3] * 13])) is not None
+    assert find_relapse(versions([*[15] * 6, *[3] * 17])) is None
 
 
 def test_steps_without_verdicts_say_nothing() -> None:
     line = versions(COLLAPSE)
     unjudged = [replace(one, metrics={"samples": 16}) for one in line]
-    assert find_relapse(unjudged, LINEAGE) is None
-    assert find_relapse([*unjudged[:3], *line[3:]], LINEAGE) is None
+    assert find_relapse(unjudged) is None
+    assert find_relapse([*unjudged[:3], *line[3:]]) is None
 
 
 @pytest.mark.parametrize(
@@ -113,20 +122,20 @@ def test_what_was_before_a_rollback_or_was_taken_back_does_not_count(
     line = versions(COLLAPSE)
     for number in (1, 2):
         line = changed(line, number, **changes)
-    assert find_relapse(line, LINEAGE) is None
+    assert find_relapse(line) is None
 
 
 def test_only_versions_that_are_still_there_are_gone_back_to() -> None:
     line = versions([15, 15, 16, 15, 14, 1, 0])
-    found = find_relapse(line, LINEAGE)
+    found = find_relapse(line)
     assert found is not None
     assert found.version == 4
-    found = find_relapse(changed(line, 4, files=False), LINEAGE)
+    found = find_relapse(changed(line, 4, files=False))
     assert found is not None
     assert found.version == 3
     gone = [replace(one, files=False) for one in line]
-    assert find_relapse(gone, LINEAGE) is None
-    assert worth_keeping(gone, LINEAGE) == set()
+    assert find_relapse(gone) is None
+    assert worth_keeping(gone) == set()
 
 
 def test_whoever_is_gone_back_to_was_worth_keeping_at_each_step_before() -> None:
@@ -139,9 +148,9 @@ def test_whoever_is_gone_back_to_was_worth_keeping_at_each_step_before() -> None
             known = line[:end]
             newest = {one.version for one in known[-2:]}
             known = [replace(one, files=one.version in kept | newest) for one in known]
-            found = find_relapse(known, LINEAGE)
+            found = find_relapse(known)
             if found is not None:
                 break
-            kept = worth_keeping(known, LINEAGE)
+            kept = worth_keeping(known)
         assert found is not None
         assert found.before.share > 0.6

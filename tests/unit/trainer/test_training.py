@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.algorithms.binary import Binary
 from rejoinder.config import Config, TrainerConfig
 from rejoinder.errors import JournalError
-from rejoinder.journal.records import Lineage, PolicyVersion, TrainSample
+from rejoinder.journal.records import TrainSample
 from rejoinder.journal.sql import SqlJournal
 from rejoinder.policy.durable import durable_directory
 from rejoinder.policy.files import PolicyFiles
@@ -28,7 +28,7 @@ from rejoinder.trainer.heartbeat import Heartbeat
 from rejoinder.trainer.hinted import TeacherPrompts
 from rejoinder.trainer.loop import run_trainer
 from rejoinder.trainer.progress import StepProgress
-from rejoinder.trainer.relapse import Relapse, find_relapse
+from rejoinder.trainer.relapse import JudgedStep, Relapse, find_relapse
 from rejoinder.trainer.trackers import Trackers
 from rejoinder.trainer.training import Surroundings, TrainingLoop
 from rejoinder.types import VersionRun
@@ -363,8 +363,8 @@ def test_a_fall_that_a_kill_left_is_seen_at_the_next_start(
 def test_a_person_who_rolls_back_meanwhile_knows_better(
     make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find(versions: Sequence[PolicyVersion], lineage: Lineage) -> Relapse | None:
-        found = find_relapse(versions, lineage)
+    def find(steps: Sequence[JudgedStep], held: Collection[int]) -> Relapse | None:
+        found = find_relapse(steps, held)
         if found is not None:
             story.journal.rollback(POLICY, 3, replay=False)
         return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.pack.average import PackedAverage
+from rejoinder.evaluation.pack.kept import KeptVersions
 from rejoinder.evaluation.pack.rows import Rows, gather, likeliest, logprobs_of, pack_rows
 from rejoinder.evaluation.pack.stacked import StackedModel, copy_seat, padded_groups
 from rejoinder.evaluation.pack.teaching import PackedTeachers
@@ -28,6 +29,7 @@ from rejoinder.trainer.distil import Candidates, TeachingLoss
 from rejoinder.trainer.loss_registry import find_loss
 from rejoinder.trainer.losses import Hinted, Loss, LossInputs
 from rejoinder.trainer.optimizer import EPS, learning_rate
+from rejoinder.types import BASE_VERSION
 
 _T = TypeVar("_T")
 _MOST_IDS = 65_536
@@ -99,6 +101,7 @@ class PackedTrainer:
             weight.requires_grad_()
         self._served = PackedAverage(model, differs=any(one.config.average for one in runs))
         self._adam = _Adam(model.weights, model.seats)
+        self._kept = KeptVersions()
         for seat in range(model.seats):
             self.begin(seat, seat)
 
@@ -112,8 +115,23 @@ class PackedTrainer:
         training = self._runs[run]
         self._seats[seat] = training
         self._losses[seat] = find_loss(training.loss, training.config.algorithm)
-        copy_seat(self._start, 0, self._model, seat)
-        self._adam.begin(seat, training.config)
+        self._kept.begin(seat)
+        self.go_back(seat, BASE_VERSION)
+
+    def keep(self, seat: int, version: int, held: Collection[int]) -> None:
+        """Keep what a seat serves as a version, if it is ``held``, and nothing else than these."""
+        self._kept.keep(seat, version, self.served, self._adam.steps(seat), held)
+
+    @torch.no_grad()
+    def go_back(self, seat: int, version: int) -> None:
+        """Go on from a version that was kept, or from the start, as after a rollback to it."""
+        training, kept = self._seats[seat], self._kept.of(seat, version)
+        if kept is None:
+            copy_seat(self._start, 0, self._model, seat)
+        else:
+            for name, weight in kept.weights.items():
+                self._model.weights[name][seat] = weight
+        self._adam.begin(seat, training.config, 0 if kept is None else kept.steps)
         self._teachers.begin(seat, training.compared, training.teacher_keeps)
         self._served.begin(seat, training.config.average)
 
@@ -248,12 +266,16 @@ class _Adam:
         self._first = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         self._second = {name: torch.zeros_like(weight) for name, weight in weights.items()}
 
-    def begin(self, seat: int, config: TrainerConfig) -> None:
-        """Begin at a seat with no step taken."""
+    def begin(self, seat: int, config: TrainerConfig, steps: int = 0) -> None:
+        """Begin at a seat without moments, as after so many steps."""
         self._seats[seat] = config
-        self._steps[seat] = self._updates[seat] = 0
+        self._steps[seat], self._updates[seat] = steps, 0
         for moments in (*self._first.values(), *self._second.values()):
             moments[seat] = 0.0
+
+    def steps(self, seat: int) -> int:
+        """Return how many steps a seat has taken."""
+        return self._steps[seat]
 
     @torch.no_grad()
     def apply(self, stepping: Sequence[int], changing: Sequence[int]) -> list[int]:

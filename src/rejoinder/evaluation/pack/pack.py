@@ -231,6 +231,19 @@ class Pack:
         broken = self._trainer.step(turns)
         for number, taken in turns.items():
             self._seats[number].advance(moved=bool(taken) and number not in broken)
+            self._look_back(number)
+
+    def _look_back(self, number: int) -> None:
+        """Let a system go back, as a trainer would, where its answers please far less."""
+        seat = self._seats[number]
+        if not seat.may_go_back:
+            return
+        self._trainer.keep(number, seat.version, seat.held)
+        relapse = seat.relapse()
+        if relapse is not None:
+            self._trainer.go_back(number, relapse.version)
+            seat.go_back(relapse.version)
+            self._trainer.keep(number, seat.version, seat.held)
 
     def _answer(self, asking: Sequence[int]) -> bool:
         """Answer some seats; return whether that took the device: farewells alone do not."""

@@ -28,6 +28,7 @@ from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.hinted import HintRenderer
+from rejoinder.trainer.relapse import JudgedStep, Pleased, Relapse, find_relapse, worth_keeping
 from rejoinder.trainer.step import prepare_step
 from rejoinder.types import BASE_VERSION, Message, TurnType, VersionRun, new_id
 
@@ -97,6 +98,15 @@ class Seat:
         self._version = BASE_VERSION
         self._moves = [0]
         """How many steps had changed weights, by version."""
+        self._steps: list[JudgedStep] = []
+        """Since it last went back."""
+        self._taken: Pleased | None = None
+        """What the verdicts of the step under way say."""
+        self._rejected: set[int] = set()
+        """Versions that were gone back from: nothing that they answered trains."""
+        self.held = {BASE_VERSION}
+        """Versions that may be gone back to."""
+        self.rollbacks = 0
         self._trained = 0
         self._unseeded = 0
         self._held = 0
@@ -179,7 +189,8 @@ class Seat:
             hints = (await parts.hints.hints(turn.messages, answer, after)).hints
         spec = parts.algorithm.sample_spec(judgement, hints)
         tokens = len(turn.prompt) + len(turn.sampled.ids)
-        if isinstance(spec, SampleSpec) and tokens <= parts.config.trainer.max_sample_tokens:
+        fits = tokens <= parts.config.trainer.max_sample_tokens
+        if isinstance(spec, SampleSpec) and fits and turn.version not in self._rejected:
             bisect.insort(self._ready, (turn.number, self._sample(turn, spec)), key=itemgetter(0))
 
     def _sample(self, turn: _Turn, spec: SampleSpec) -> TrainSample:
@@ -230,6 +241,10 @@ class Seat:
             self._parts.hinted,
         )
         self._trained += len(samples)
+        rewards = [sample.reward for sample in samples if sample.reward is not None]
+        self._taken = (
+            Pleased.of_mean(sum(rewards) / len(rewards), len(rewards)) if rewards else None
+        )
         return step.turns
 
     def advance(self, *, moved: bool) -> None:
@@ -237,10 +252,46 @@ class Seat:
 
         One that changed no weights, so that nothing ``moved``, makes none older.
         """
+        if self._taken is not None:
+            self._steps.append(JudgedStep(self._version, self._taken))
         self._version += 1
         self._moves.append(self._moves[-1] + moved)
+        newest = {self._version, self._version - 1}
+        self.held |= newest
+        self.held = worth_keeping(self._steps, self.held) | newest
         most = self._parts.config.trainer.max_staleness
         self._ready = [one for one in self._ready if self._distance(one[1].oldest_version) <= most]
+
+    @property
+    def version(self) -> int:
+        """The newest one."""
+        return self._version
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether it is to go back where its answers please far less."""
+        return self._parts.config.trainer.auto_rollback and self._parts.judge is not None
+
+    def relapse(self) -> Relapse | None:
+        """Return how the answers have become worse; None if they have not.
+
+        Going back makes a version, so that after the last update none is gone back from.
+        """
+        if self._version >= self._parts.updates:
+            return None
+        return find_relapse(self._steps, self.held)
+
+    def go_back(self, version: int) -> None:
+        """Note that an earlier version's weights are those of a new version now.
+
+        Unlike in a whole system, where it has its old number, which measurements would mix up.
+        """
+        self.rollbacks += 1
+        self._rejected |= set(range(version + 1, self._version + 1))
+        self._version += 1
+        self._moves.append(self._moves[version])
+        self._steps, self.held = [], {self._version}
+        self._ready = [one for one in self._ready if one[1].oldest_version <= version]
 
     def _distance(self, version: int) -> int:
         """Return how many steps that changed weights lie between a version and the newest."""
@@ -248,7 +299,7 @@ class Seat:
 
     async def progress(self) -> Progress:
         """See ``Learner``."""
-        return Progress(self._version, self._trained, len(self._ready))
+        return Progress(self._version, self._trained, len(self._ready), rollbacks=self.rollbacks)
 
     @asynccontextmanager
     async def serving(self, version: int) -> AsyncIterator[str]:

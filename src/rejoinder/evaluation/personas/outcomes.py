@@ -93,6 +93,8 @@ class Failures:
     requests: int
     lost_sessions: int
     measurements: int
+    rollbacks: int
+    """Of the trainer by itself, since answers pleased far less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,7 @@ def _outcome(subject: Subject, method: str, watched: Sequence[_Watched], horizon
         failures=Failures(
             requests=sum(one.run.failed_requests for one in watched),
             lost_sessions=sum(one.run.lost_sessions for one in watched),
+            rollbacks=sum(one.run.rollbacks for one in watched),
             measurements=sum(len(one.run.measurements) - len(one.run.measured) for one in watched),
         ),
     )

@@ -138,6 +138,8 @@ class RunRecord:
     """Of the newest version whose measurement is complete, to the same ones."""
     fallbacks: int = 0
     """Reactions for which a language model found no words, so that the phrasebook spoke."""
+    rollbacks: int = 0
+    """How often the trainer went back by itself, because answers pleased far less."""
     format: int = FORMAT
 
     @property

@@ -145,6 +145,7 @@ def _failures(one: Outcome, failed: Sequence[FailedRun]) -> str:
         "measurement": one.failures.measurements,
         "lost session": one.failures.lost_sessions,
         "request": one.failures.requests,
+        "rollback": one.failures.rollbacks,
     }
     return "\n".join(_count(number, what) for what, number in counts.items() if number) or "-"
 

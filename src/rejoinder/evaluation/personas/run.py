@@ -155,6 +155,7 @@ class _Run:
             failures=tuple(client.failures[:SHOWN_FAILURES]),
             answers_before=self._answers_before,
             answers_after=self._answers_after,
+            rollbacks=self._progress.rollbacks,
         )
 
     async def _learn(self) -> Ended:

@@ -335,3 +335,45 @@ def test_a_seat_learns_on_after_steps_that_were_nothing(path: Path) -> None:
 def test_what_a_pack_would_not_follow_is_refused(changed: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         SeatTraining(TrainerConfig.model_validate(changed), "distil_topk")
+
+
+def test_a_seat_goes_on_from_a_version_that_it_served(path: Path) -> None:
+    """With its weights and steps, without moments, and nobody else notices."""
+    averaged = TRAINING.model_copy(update={"average": 0.7})
+    seats = [SeatTraining(averaged, "policy"), SeatTraining(TRAINING, "policy")]
+    model = StackedModel(path, 2, CPU)
+    trainer = PackedTrainer(model, StackedModel(path, 1, CPU), seats)
+    steps = [turns_of(seed, 5, hints=False) for seed in (1, 2, 3)]
+    assert trainer.step({0: steps[0], 1: steps[0]}) == []
+    trainer.keep(0, 1, {1})
+    kept = {name: stack[0].bfloat16().float() for name, stack in trainer.served.weights.items()}
+    assert trainer.step({0: steps[1], 1: steps[1]}) == []
+    trainer.keep(0, 2, {1})
+    trainer.go_back(0, 1)
+    for stacks in (model.weights, trainer.served.weights):
+        for name, weight in kept.items():
+            torch.testing.assert_close(stacks[name][0].detach(), weight, rtol=0, atol=0)
+    other = StackedModel(path, 1, CPU)
+    fresh = PackedTrainer(other, StackedModel(path, 1, CPU), [SeatTraining(averaged, "policy")])
+    with torch.no_grad():
+        for name, weight in kept.items():
+            other.weights[name][0] = weight
+            fresh.served.weights[name][0] = weight
+    fresh.step({0: []})  # the learning rate follows from the number of steps
+    assert trainer.step({0: steps[2], 1: steps[2]}) == []
+    assert fresh.step({0: steps[2]}) == []
+    for name in kept:
+        torch.testing.assert_close(model.weights[name][0], other.weights[name][0])
+    assert_same(model, 1, by_the_trainer(path, TRAINING, "policy", steps))
+
+
+def test_a_seat_goes_back_to_the_start(path: Path) -> None:
+    model, start = StackedModel(path, 1, CPU), StackedModel(path, 1, CPU)
+    trainer = PackedTrainer(model, start, [SeatTraining(TRAINING, "policy")])
+    turns = turns_of(1, 5, hints=False)
+    assert trainer.step({0: turns}) == []
+    trainer.go_back(0, 0)
+    for name, weight in start.weights.items():
+        torch.testing.assert_close(model.weights[name].detach(), weight, rtol=0, atol=0)
+    assert trainer.step({0: turns}) == []
+    assert_same(model, 0, by_the_trainer(path, TRAINING, "policy", [turns]))

@@ -332,3 +332,49 @@ async def test_divergence_is_that_of_the_named_answers_and_forgets_them(room: Ro
     with pytest.raises(KeyError):
         await room.seat.divergence(named, 0.6)
     assert await room.seat.divergence([], 0.6) is None
+
+
+async def fall(room: Room, answers: int = 4) -> None:
+    """Three steps whose answers please, and two of which none does."""
+    for number in range(5 * answers):
+        room.judge.score = 1 if number < 3 * answers else -1
+        await room.learn(str(number))
+        if number % answers == answers - 1:
+            room.seat.take()
+            room.seat.advance(moved=True)
+    assert room.seat.version == 5
+
+
+async def test_a_seat_whose_answers_please_far_less_goes_back(
+    tiny_tokenizer: ModelTokenizer,
+) -> None:
+    room = Room(tiny_tokenizer, system(Path("model"), batch_size=4, max_staleness=4))
+    await room.ask(["Hm?"], Ask(8, 0.6, session="old"))
+    await fall(room)
+    await room.ask(["Hm?"], Ask(8, 0.6, session="late"))
+    await room.learn("waits")
+    found = room.seat.relapse()
+    assert found is not None
+    assert found.version == 2
+    assert {2, 4, 5} <= room.seat.held
+    room.seat.go_back(2)
+    assert room.seat.version == 6
+    assert await room.seat.progress() == Progress(6, 20, 0, rollbacks=1)
+    assert room.seat.relapse() is None
+    for session in ("late", "old"):
+        await room.ask(["Hm?", "Yes.", "Well."], Ask(8, 0.6, session=session, done=True))
+    await room.settle()
+    assert await ready(room.seat) == 1, "what was answered before the fall may train"
+    await room.learn("new")
+    assert await ready(room.seat) == 2
+
+
+@pytest.mark.parametrize(("updates", "wanted"), [(9, False), (5, True)])
+async def test_a_seat_stays_where_it_is_told_to_and_after_its_last_update(
+    tiny_tokenizer: ModelTokenizer, updates: int, *, wanted: bool
+) -> None:
+    config = system(Path("model"), batch_size=4, max_staleness=4, auto_rollback=wanted)
+    room = Room(tiny_tokenizer, config, updates)
+    await fall(room)
+    assert room.seat.may_go_back == wanted
+    assert (room.seat.relapse() is None) == wanted
