@@ -1,16 +1,16 @@
 """When a policy pleases far less than it did some steps ago, and where it should go back to.
 
-A step's samples were answered by the version that it began with, or by those just before. So the
-verdicts of the newest steps tell of the newest versions, and of the best steps before them those of
-versions that pleased. Two shares are compared (two-proportion z-test); the limits were chosen by
-recorded runs of the persona benchmark and by simulated ones of policies that stay as they are
-(``docs/how-to/rollback.md``).
+A step's samples were answered by the version that it began with, or, where samples have piled up,
+by some before; its figures say by which one most. So verdicts of the newest steps tell that answers
+have become worse, and those of good steps before them which version pleased. Two shares are
+compared (two-proportion z-test); the limits were chosen by recorded runs of the persona benchmark
+and by simulated ones of policies that stay as they are (``docs/how-to/rollback.md``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rejoinder.journal.records import Lineage, PolicyVersion
@@ -57,8 +57,16 @@ class JudgedStep:
     """What the verdicts of one step's samples say."""
 
     answered_by: int
-    """The version that the step began with."""
+    """The version that most of them come from."""
     pleased: Pleased
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, float]) -> JudgedStep | None:
+        """Read the figures of a step; None where no sample had a verdict."""
+        if not metrics.get("scored") or "answered_by" not in metrics:
+            return None
+        pleased = Pleased.of_mean(metrics["reward_mean"], metrics["scored"])
+        return cls(round(metrics["answered_by"]), pleased)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +93,10 @@ def judged_steps(versions: Sequence[PolicyVersion], lineage: Lineage) -> list[Ju
     own = [
         one
         for one in versions
-        if one.lineage_id == lineage.lineage_id
-        and one.state is not VersionState.ORPHANED
-        and one.parent is not None
-        and one.metrics.get("scored")
+        if one.lineage_id == lineage.lineage_id and one.state is not VersionState.ORPHANED
     ]
-    return [
-        JudgedStep(one.parent, Pleased.of_mean(one.metrics["reward_mean"], one.metrics["scored"]))
-        for one in sorted(own, key=lambda one: one.version)
-        if one.parent is not None
-    ]
+    ordered = sorted(own, key=lambda one: one.version)
+    return [step for one in ordered if (step := JudgedStep.of(one.metrics)) is not None]
 
 
 def held_versions(versions: Sequence[PolicyVersion]) -> set[int]:

@@ -204,6 +204,8 @@ def _sample_metrics(
     }
     if rewards:
         metrics["scored"] = len(rewards)
+        answered = Counter(one.oldest_version for one in samples if one.reward is not None)
+        metrics["answered_by"] = min(answered, key=lambda version: (-answered[version], version))
         metrics["reward_mean"] = float(np.mean(rewards))
     if stale:
         metrics["staleness_mean"] = float(np.mean(stale))

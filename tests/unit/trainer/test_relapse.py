@@ -38,7 +38,7 @@ def versions(pleased: Sequence[int], of: int = 16) -> list[PolicyVersion]:
             parent=number - 1,
             lineage_id="l",
             step=number,
-            metrics={"scored": of, "reward_mean": 2 * good / of - 1},
+            metrics={"scored": of, "reward_mean": 2 * good / of - 1, "answered_by": number - 1},
         )
         for number, good in enumerate(pleased, 1)
     ]
@@ -104,6 +104,17 @@ def test_steps_long_ago_do_not_count() -> None:
     """People have come to want something else; going back would not help them."""
     assert find_relapse(versions([*[15] * 6, *[3] * 13])) is not None
     assert find_relapse(versions([*[15] * 6, *[3] * 17])) is None
+
+
+def test_where_samples_have_piled_up_it_goes_back_to_who_answered_them() -> None:
+    """Their steps have led elsewhere meanwhile: what version 7 of such a line says, nobody knew."""
+    line = versions([8, 8, 9, 8, 9, 9, 8, 1, 0])
+    late = [
+        replace(one, metrics=one.metrics | {"answered_by": max(0, one.version - 5)}) for one in line
+    ]
+    found = find_relapse(late)
+    assert found is not None
+    assert found.version == 2
 
 
 def test_steps_without_verdicts_say_nothing() -> None:

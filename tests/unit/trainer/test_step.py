@@ -119,6 +119,17 @@ def test_turns_of_older_versions_are_not_current() -> None:
     assert not mixed.is_current
 
 
+def test_a_step_says_which_version_answered_most_of_what_was_judged() -> None:
+    old = [sample(2, 1.0, versions=(VersionRun(4, 2),)) for _ in range(2)]
+    new = [sample(2, 1.0, versions=(VersionRun(5, 2),)) for _ in range(2)]
+    unjudged = [sample(2, None, versions=(VersionRun(5, 2),)) for _ in range(2)]
+    assert prepare([*old, new[0]]).metrics["answered_by"] == 4
+    assert prepare([old[0], *new]).metrics["answered_by"] == 5
+    assert prepare([*new, *old]).metrics["answered_by"] == 4, "the older one of two"
+    assert prepare([old[0], *unjudged]).metrics["answered_by"] == 4
+    assert "answered_by" not in prepare(unjudged).metrics
+
+
 def test_figures_of_the_batch() -> None:
     metrics = prepare(
         [
@@ -128,6 +139,7 @@ def test_figures_of_the_batch() -> None:
         ]
     ).metrics
     assert metrics["reward_mean"] == pytest.approx(-1 / 3)
+    assert metrics["scored"] == 3
     assert metrics["advantage_mean"] == pytest.approx((2 - 10) / 12)
     assert metrics["advantage_positive"] == pytest.approx(2 / 12)
     assert metrics["mixed_version_turns"] == 1

@@ -320,24 +320,26 @@ def test_a_rollback_goes_on_with_the_optimizer_of_its_target(
     assert not third.backend.served
 
 
-def fall(story: TrainStory, first_seed: int = 0) -> None:
-    """Samples of three steps that please, and of two of which none does."""
-    for number, reward in enumerate([1] * 12 + [-1] * 8):
-        story.add_sample(reward, seed=first_seed + number)
+def fall(trainer: Trainer, story: TrainStory) -> None:
+    """Three steps of answers that please, and two of answers of which none does."""
+    for version in range(5):
+        for seed in range(4):
+            story.add_sample(1 if version < 3 else -1, seed=4 * version + seed, version=version)
+        trainer.until(lambda made=version + 1: made in story.versions())  # type: ignore[misc]
 
 
 def test_a_policy_that_pleases_far_less_goes_back_by_itself_and_learns_on(
     make_trainer: Make, story: TrainStory
 ) -> None:
-    fall(story)
     trainer = make_trainer(keep_versions=1, checkpoint_every=100)
-    trainer.until(lambda: 5 in story.versions() and story.live() == 2)
+    fall(trainer, story)
+    trainer.until(lambda: story.live() == 2)
     states = {number: one.state for number, one in story.versions().items()}
     assert states == {0: "retired", 1: "retired", 2: "live"} | dict.fromkeys((3, 4, 5), "rejected")
     rollback = story.journal.status(POLICY, 4)["training"]["rollback"]
     reason = "0% of 8 judged answers pleased, 100% of 12 did before"
     assert (rollback["version"], rollback["reason"]) == (2, reason)
-    story.add_samples(4, first_seed=50)
+    story.add_samples(4, first_seed=50, version=2)
     trainer.until(lambda: 6 in story.versions())
     trainer.stop()
     assert story.versions()[6].parent == 2
@@ -349,13 +351,24 @@ def test_a_policy_that_pleases_far_less_goes_back_by_itself_and_learns_on(
     assert len(trainer.backend.learned) == 12  # nothing of the rejected steps trains again
 
 
+def test_a_policy_goes_back_to_who_answered_and_not_to_what_steps_have_made_since(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    """Samples had piled up, and the version that the good steps began with pleased nobody."""
+    for number, reward in enumerate([1] * 12 + [-1] * 8):
+        story.add_sample(reward, seed=number)
+    trainer = make_trainer()
+    trainer.until(lambda: 5 in story.versions() and story.live() == 0)
+
+
 def test_a_fall_that_a_kill_left_is_seen_at_the_next_start(
     make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fall(story)
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "_recover", lambda self, run: None)
-        make_trainer().train(5)
+        killed = make_trainer()
+        fall(killed, story)
+        killed.stop()
     assert story.live() == 5
     make_trainer().until(lambda: story.live() == 2)
 
@@ -370,8 +383,8 @@ def test_a_person_who_rolls_back_meanwhile_knows_better(
         return found
 
     monkeypatch.setattr(training, "find_relapse", find)
-    fall(story)
     trainer = make_trainer()
+    fall(trainer, story)
     trainer.until(lambda: len(trainer.backend.loads) == 2)
     trainer.stop()
     assert story.live() == 3
@@ -382,8 +395,9 @@ def test_a_person_who_rolls_back_meanwhile_knows_better(
 def test_who_wants_it_stays_where_the_newest_step_led(
     make_trainer: Make, story: TrainStory
 ) -> None:
-    fall(story)
-    make_trainer(auto_rollback=False, keep_versions=1, checkpoint_every=100).train(5)
+    trainer = make_trainer(auto_rollback=False, keep_versions=1, checkpoint_every=100)
+    fall(trainer, story)
+    trainer.stop()
     assert story.live() == 5
     assert [number for number, one in story.versions().items() if one.files] == [0, 5]
 

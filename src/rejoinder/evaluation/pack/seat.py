@@ -28,7 +28,7 @@ from rejoinder.judge.voting import NOT_ASKED
 from rejoinder.models.tokenizer import ModelTokenizer
 from rejoinder.trainer.base import SignalledTurn
 from rejoinder.trainer.hinted import HintRenderer
-from rejoinder.trainer.relapse import JudgedStep, Pleased, Relapse, find_relapse, worth_keeping
+from rejoinder.trainer.relapse import JudgedStep, Relapse, find_relapse, worth_keeping
 from rejoinder.trainer.step import prepare_step
 from rejoinder.types import BASE_VERSION, Message, TurnType, VersionRun, new_id
 
@@ -100,7 +100,7 @@ class Seat:
         """How many steps had changed weights, by version."""
         self._steps: list[JudgedStep] = []
         """Since it last went back."""
-        self._taken: Pleased | None = None
+        self._taken: JudgedStep | None = None
         """What the verdicts of the step under way say."""
         self._rejected: set[int] = set()
         """Versions that were gone back from: nothing that they answered trains."""
@@ -241,10 +241,7 @@ class Seat:
             self._parts.hinted,
         )
         self._trained += len(samples)
-        rewards = [sample.reward for sample in samples if sample.reward is not None]
-        self._taken = (
-            Pleased.of_mean(sum(rewards) / len(rewards), len(rewards)) if rewards else None
-        )
+        self._taken = JudgedStep.of(step.metrics)
         return step.turns
 
     def advance(self, *, moved: bool) -> None:
@@ -253,7 +250,7 @@ class Seat:
         One that changed no weights, so that nothing ``moved``, makes none older.
         """
         if self._taken is not None:
-            self._steps.append(JudgedStep(self._version, self._taken))
+            self._steps.append(self._taken)
         self._version += 1
         self._moves.append(self._moves[-1] + moved)
         newest = {self._version, self._version - 1}
