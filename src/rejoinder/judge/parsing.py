@@ -57,7 +57,7 @@ def json_objects(text: str) -> Iterator[Json]:
     while (position := text.find("{", position)) >= 0:
         try:
             value, end = decoder.raw_decode(text, position)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # an integer may have too many digits for Python
             position += 1
             continue
         position = end

@@ -93,3 +93,9 @@ def test_the_rationale_is_kept_and_bounded() -> None:
 
 def test_deeply_nested_output_is_no_vote_and_no_crash() -> None:
     assert code('{"a":' * 50_000) == "unparsable"
+
+
+def test_regression_a_number_of_thousands_of_digits_is_no_vote_and_no_crash() -> None:
+    text = f'{{"score": 1, "n": {"1" * 5000}}}'
+    assert code(text) == "unparsable"
+    assert score(f'{text} {{"score": -1}}') == -1

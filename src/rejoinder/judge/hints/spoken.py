@@ -22,7 +22,7 @@ _QUOTED_LINE = re.compile(r"^\s*>.*$", re.MULTILINE)
 _SPEECH = re.compile(r"[\"“”]([^\"“”]*)[\"“”]|(?<!\w)['‘]((?:[^'’]|(?<=\w)['’](?=\w))*)['’](?!\w)")
 _LONGEST_TERM = 2
 """Words in quotation marks that may still be a term and not somebody's speech."""
-_TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]*)[^<>]*>")
+_TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]*+)[^<>]*+>")
 
 
 def without_tagged(text: str) -> str:

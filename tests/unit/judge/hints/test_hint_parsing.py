@@ -41,6 +41,7 @@ def test_a_rejection_has_no_hint(text: str) -> None:
         ('{"accept": true, "hint": " "}', "stop", "no_hint"),
         ('{"accept": true, "hint": ["Keep it short."]}', "stop", "no_hint"),
         ("", None, "unparsable"),
+        (f'{{"accept": true, "hint": "Keep it short.", "n": {"1" * 5000}}}', "stop", "unparsable"),
     ],
 )
 def test_anything_else_is_a_failed_vote_with_a_code(

@@ -83,8 +83,14 @@ def test_all_messages_of_a_context_share_one_budget_and_the_newest_count() -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["<a>" * 300_000, "<a" * 300_000, "'a " * 300_000, "".join(f"<t{n}>" for n in range(99_999))],
-    ids=["openers", "stumps", "quotes", "names"],
+    [
+        "<a>" * 300_000,
+        "<a" * 300_000,
+        f"<{'a' * 600_000}",
+        "'a " * 300_000,
+        "".join(f"<t{n}>" for n in range(99_999)),
+    ],
+    ids=["openers", "stumps", "a tag without end", "quotes", "names"],
 )
 def test_the_time_for_a_hostile_message_is_bounded(text: str) -> None:
     started = time.process_time()
