@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rejoinder.paths import expanded
+
 if TYPE_CHECKING:
     from rejoinder.config import Config
 
@@ -43,7 +45,7 @@ class Settings:
         config = load_config(self.file)
         if self._home is None:
             return config
-        home = str(self._home.expanduser().absolute())
+        home = str(expanded(self._home).absolute())
         return config.model_copy(update={"home": home})
 
     @property

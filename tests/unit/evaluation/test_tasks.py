@@ -75,6 +75,7 @@ def test_a_file_of_gsm8k_loads_as_it_is(tmp_path: Path) -> None:
     ("line", "fault"),
     [
         ("{", "not of the form"),
+        ("[" * 200_000, "not of the form"),
         ('{"question": "How many?"}', "not of the form"),
         ('["How many?", "3"]', "not of the form"),
         ('{"question": " ", "answer": "3"}', "must be texts"),
@@ -95,9 +96,26 @@ def test_unusual_line_separators_of_unicode_may_stand_in_a_question() -> None:
     assert [task.text for task in tasks] == [question] * 3
 
 
+def test_regression_half_a_character_in_a_question_is_replaced_and_sent_to_nobody() -> None:
+    line = json.dumps({"question": "How many \ud83d apples \U0001f34e?", "answer": "3"})
+    (task, *_) = parse_tasks("\n".join([line] * 3), "mine")
+    assert task.text == "How many \ufffd apples \U0001f34e?"
+
+
+def test_a_negative_number_is_as_exact_as_any() -> None:
+    digits = "1" * 40
+    assert last_number(f"-{digits}2") != last_number(f"-{digits}3")
+
+
 def test_too_few_tasks_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 3"):
         parse_tasks(json.dumps(GSM8K), "mine")
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/mine.jsonl", "a\0.jsonl"])
+def test_a_path_that_can_be_none_is_told(name: str) -> None:
+    with pytest.raises(ConfigError):
+        load_tasks(name, Split.TRAINING)
 
 
 def test_an_unknown_set_names_those_there_are() -> None:

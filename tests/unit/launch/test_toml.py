@@ -19,6 +19,7 @@ from rejoinder.config import (
     TrainerConfig,
     load_config,
 )
+from rejoinder.errors import ConfigError
 from rejoinder.launch.toml import config_toml, toml_value
 
 RICH = Config(
@@ -60,3 +61,11 @@ def test_notes_stand_behind_their_key() -> None:
 
 def test_nested_values_become_inline_tables() -> None:
     assert toml_value([{"a b": 1}, True]) == '[{ "a b" = 1 }, true]'
+
+
+@pytest.mark.parametrize("text", ["a = ", f"a = {'1' * 5000}", f"a = {'[' * 20_000}"])
+def test_a_file_that_is_no_toml_is_a_fault_and_no_crash(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"mine\.toml is not valid TOML"):
+        load_config(file)

@@ -215,7 +215,9 @@ def test_what_cannot_work_is_refused_at_start(
         load_evaluation_set(settings(**changes))
 
 
-@pytest.mark.parametrize("line", ["{", '{"messages": []}', '{"text": "hello"}', "[]"])
+@pytest.mark.parametrize(
+    "line", ["{", '{"messages": []}', '{"text": "hello"}', "[]", "[" * 200_000]
+)
 def test_a_bad_prompt_is_named_by_its_line(
     settings: Callable[..., Any], tmp_path: Path, line: str
 ) -> None:

@@ -31,6 +31,7 @@ from rejoinder.evaluation.personas.person import GOODBYE, PLEASED, Person, Phras
 from rejoinder.evaluation.questions import Split
 from rejoinder.evaluation.rules import Flaw, Reading, SenseLimits, nonsense
 from rejoinder.evaluation.tasks import Task, load_tasks
+from rejoinder.paths import expanded
 
 MIN_CORES = 6
 """Phrases per kind of reaction: a person who repeats one sentence teaches that sentence."""
@@ -154,7 +155,7 @@ def load_persona(name: str) -> Persona:
     if name in shipped_personas():
         text = resources.files(_PACKAGE).joinpath(f"{name}.toml").read_text("utf-8")
         return parse_persona(text, f"persona {name!r}", None)
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.suffix != ".toml":
         close = difflib.get_close_matches(name, shipped_personas(), n=1)
         hint = (
@@ -178,7 +179,7 @@ def parse_persona(text: str, source: str, folder: Path | None) -> Persona:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers, nesting
         raise ConfigError(f"{source} is not valid TOML: {error}") from error
     file, faults = _validated(_File, _tuples(table))
     if file is None:
@@ -214,7 +215,7 @@ def _checks(tables: Sequence[dict[str, Any]]) -> tuple[tuple[Check, ...], list[s
         parameters = dict(table)
         name = parameters.pop("check", None)
         place = f"checks, number {number}"
-        if name not in CHECKS:
+        if not isinstance(name, str) or name not in CHECKS:
             close = difflib.get_close_matches(str(name), CHECKS, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(CHECKS)}"
             faults.append(f"{place}: {name!r} is no check; {hint}")
@@ -262,15 +263,17 @@ def _reaction_faults(
 
 def _placeholder_fault(text: str, *, fillable: bool) -> str | None:
     try:
-        names = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+        parts = list(string.Formatter().parse(text))
     except ValueError as error:
         return f"{error}; write {{{{ for a brace"
+    names = {name for _, name, _, _ in parts if name is not None}
     if names and not fillable:
         return "only cores may have placeholders"
-    unknown = names - {"topic", "word"}
-    return (
-        f"the placeholders are {{topic}} and {{word}}, not {sorted(unknown)}" if unknown else None
-    )
+    if unknown := names - {"topic", "word"}:
+        return f"the placeholders are {{topic}} and {{word}}, not {sorted(unknown)}"
+    if any(form or conversion for _, _, form, conversion in parts):
+        return "a placeholder is its name in braces and nothing else"
+    return None
 
 
 @cache

@@ -9,8 +9,10 @@ from decimal import Decimal
 from importlib import resources
 from pathlib import Path
 
+from rejoinder.chat.unicode import mend_escapes
 from rejoinder.errors import ConfigError
 from rejoinder.evaluation.questions import Question, Split, load_questions
+from rejoinder.paths import expanded
 
 EVERYDAY, WORD_PROBLEMS = "everyday", "word_problems"
 SHIPPED = (EVERYDAY, WORD_PROBLEMS)
@@ -40,7 +42,7 @@ def last_number(text: str) -> Decimal | None:
         return None
     last = found[-1]
     value = Decimal(last.group(1).replace(",", "") + (last.group(2) or ""))
-    return -value if last.group().startswith("-") else value
+    return value.copy_negate() if last.group().startswith("-") else value
 
 
 def load_tasks(name: str, split: Split, folder: Path | None = None) -> tuple[Task, ...]:
@@ -60,7 +62,7 @@ def load_tasks(name: str, split: Split, folder: Path | None = None) -> tuple[Tas
     if name == WORD_PROBLEMS:
         text = resources.files(__package__).joinpath(f"{name}.jsonl").read_text("utf-8")
         return _split(parse_tasks(text, name), split)
-    path = (folder or Path()) / Path(name).expanduser()
+    path = (folder or Path()) / expanded(name)
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -88,9 +90,9 @@ def parse_tasks(text: str, source: str) -> tuple[Task, ...]:
 
 def _parse(line: str, place: str) -> Task:
     try:
-        record = json.loads(line)
+        record = json.loads(mend_escapes(line))
         question, answer = record["question"], record["answer"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f'{place}: not of the form {{"question": "...", "answer": "..."}}'
         ) from error

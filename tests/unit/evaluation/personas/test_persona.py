@@ -99,6 +99,7 @@ def test_the_digest_changes_with_rule_and_words_and_not_with_comments() -> None:
         ('description = "', 'asks = ["Now!"]\ndescription = "', "asks: 'Now!' lacks \"{task}\""),
         ('"words"', '"word"', "checks, number 2: 'word' is no check; did you mean words?"),
         ('check = "words"\n', "", "checks, number 2: None is no check; there are words, sentences"),
+        ('"words"', "{ of = 3 }", "checks, number 2: {'of': 3} is no check; there are words"),
         ("max = 60", "mx = 60", "checks, number 2 (words): mx: no such key; did you mean max?"),
         ("max = 60", "", "checks, number 2 (words): "),
         ("max = 60", "max = 5\nmin = 9", "max = 5 is below min = 9"),
@@ -108,6 +109,8 @@ def test_the_digest_changes_with_rule_and_words_and_not_with_comments() -> None:
         ("number 5", "number 4", "needs at least 6 different cores"),
         ("number 5", "{subject}", "the placeholders are {topic} and {word}, not ['subject']"),
         ("number 5", "{topic", "expected '}' before end of string"),
+        ("number 5", "{topic:d}", "a placeholder is its name in braces and nothing else"),
+        ("number 5", "{word!x}", "a placeholder is its name in braces and nothing else"),
         ("Ouch.", "Ouch, {word}.", "only cores may have placeholders"),
         ("[reactions.loud]", "[sense]\nmin_coverage = 0.0\n[reactions.loud]", "sense.min_coverage"),
     ],
@@ -123,14 +126,16 @@ def test_all_faults_are_told_at_once() -> None:
     assert text.count("\n  ") >= 3
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
-    check = '[[checks]]\ncheck = "must_match"\nfault = "odd"\npattern = "("\n[[checks]]'
-    assert "'(' is no regular expression" in refused(FILE.replace("[[checks]]", check, 1))
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999999999999}", "(" * 9000])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    check = f'[[checks]]\ncheck = "must_match"\nfault = "odd"\npattern = "{pattern}"\n[[checks]]'
+    assert f"{pattern!r} is no regular expression" in refused(FILE.replace("[[checks]]", check, 1))
 
 
-def test_broken_toml_is_told_as_such() -> None:
+@pytest.mark.parametrize("text", ["name = ", f"turns = {'1' * 5000}", f"a = {'[' * 20_000}"])
+def test_broken_toml_is_told_as_such(text: str) -> None:
     with pytest.raises(ConfigError, match=r"mine\.toml is not valid TOML"):
-        parse("name = ")
+        parse(text)
 
 
 def test_an_unknown_persona_brings_a_suggestion() -> None:
