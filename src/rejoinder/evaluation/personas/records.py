@@ -234,16 +234,42 @@ def _read(path: Path) -> RunRecord:
         raise RejoinderError(
             f"{path} has format {record.format}, and this version reads {FORMAT}: move it away"
         )
+    if fault := _fault(record):
+        raise RejoinderError(f"{path} is no readable run of the persona benchmark: {fault}")
     return record
+
+
+def _fault(record: RunRecord) -> str | None:
+    """Return what a record lacks that everything else takes for granted."""
+    match record.settings:
+        case {"benchmark": {"sessions": int()}}:
+            pass
+        case _:
+            return "its settings lack benchmark.sessions"
+    if not record.personas:
+        return "it has no persona"
+    missing = {name for one in record.measurements for name in {*record.personas} - {*one.personas}}
+    return f"a measurement lacks {', '.join(sorted(missing))}" if missing else None
 
 
 def read_runs(folder: Path) -> list[RunRecord]:
     """Return all finished runs of a folder, by personas, method and seed.
 
     Raises:
-        RejoinderError: a file is not readable.
+        RejoinderError: a file is not readable, or its name is that of another run: a copy would
+            count as one more seed, and the run be made again.
     """
-    return _in_order(read_run(path) for path in folder.glob(f"*{SUFFIX}"))
+    found: list[RunRecord] = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        record = read_run(path)
+        name = run_path(folder, record.personas, record.method, record.seed).name
+        if path.name != name:
+            raise RejoinderError(
+                f"{path} holds the run whose file is called {name}: give it that name, or move it "
+                "away if it is a copy"
+            )
+        found.append(record)
+    return _in_order(found)
 
 
 def read_cut_runs(folder: Path) -> list[RunRecord]:
@@ -254,11 +280,16 @@ def read_cut_runs(folder: Path) -> list[RunRecord]:
     Raises:
         RejoinderError: a file is not readable.
     """
-    return _in_order(
-        _read(path)
-        for path in folder.glob(f"*{CUT_SUFFIX}")
-        if not path.with_name(path.name.removesuffix(CUT_SUFFIX) + SUFFIX).exists()
-    )
+    found: list[RunRecord] = []
+    for path in folder.glob(f"*{CUT_SUFFIX}"):
+        if path.with_name(path.name.removesuffix(CUT_SUFFIX) + SUFFIX).exists():
+            continue
+        try:
+            found.append(_read(path))
+        except RejoinderError:
+            if path.exists():
+                raise  # else another process has just finished the run
+    return _in_order(found)
 
 
 def _in_order(records: Iterable[RunRecord]) -> list[RunRecord]:

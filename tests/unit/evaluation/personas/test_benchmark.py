@@ -134,7 +134,10 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(
 
 def test_runs_of_other_seeds_with_other_settings_stop_a_plan_before_any_run(tmp_path: Path) -> None:
     """Also where the seed at hand has no file yet: means are taken over all of them."""
-    first = replace(run(seed=4, persona="no-lists"), settings={"benchmark": {"sessions": 9}})
+    start = [measured(0, 0, persona="no-lists")]
+    first = replace(
+        run("", start, seed=4, persona="no-lists"), settings={"benchmark": {"sessions": 9}}
+    )
     write_run(first, run_path(tmp_path, ["no-lists"], "binary", 4))
     with pytest.raises(RejoinderError, match=r"seed-4.*other settings.*benchmark\.sessions"):
         run_it(PLAN, tmp_path)

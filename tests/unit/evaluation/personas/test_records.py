@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,49 @@ def test_a_file_that_is_no_run_is_named(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(RejoinderError, match=r"a\.run\.json is no readable run"):
         read_run(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("settings", {}, "its settings lack"),
+        ("settings", {"benchmark": {"sessions": "20"}}, "its settings lack"),
+        ("personas", [], "it has no persona"),
+        ("personas", ["calm", "loud"], "a measurement lacks loud"),
+    ],
+)
+def test_a_run_that_does_not_hold_together_is_named(
+    tmp_path: Path, key: str, value: object, told: str
+) -> None:
+    path = run_path(tmp_path, ["calm"], "binary", 0)
+    write_run(RECORD, path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(RejoinderError, match=f"is no readable run of .*: {told}"):
+        read_run(path)
+
+
+def test_regression_a_copy_of_a_run_is_no_run_of_another_seed(tmp_path: Path) -> None:
+    write_run(RECORD, run_path(tmp_path, ["calm"], "binary", 0))
+    write_run(RECORD, tmp_path / "a copy.run.json")
+    with pytest.raises(
+        RejoinderError, match=r"a copy\.run\.json .*calm\.binary\.seed-0\.run\.json"
+    ):
+        read_runs(tmp_path)
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_no_unreadable_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run_path(tmp_path, ["calm"], "binary", 0)
+    write_run(RECORD, cut_path(path))
+
+    def finished_meanwhile(self: Path) -> bytes:
+        write_run(RECORD, path)
+        self.unlink()
+        raise FileNotFoundError(self)
+
+    monkeypatch.setattr(Path, "read_bytes", finished_meanwhile)
+    assert read_cut_runs(tmp_path) == []
 
 
 def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
