@@ -65,7 +65,7 @@ def personas(
     ] = 0,
     sessions: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 200,
     updates: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 24,
-    minutes: Annotated[float, typer.Option(min=0.1, rich_help_panel=_LIMITS)] = 60.0,
+    minutes: Annotated[float, typer.Option(min=0.1, max=525_600, rich_help_panel=_LIMITS)] = 60.0,
     people: Annotated[
         int, typer.Option(min=1, help="Who talk at once.", rich_help_panel=_PEOPLE)
     ] = 8,

@@ -33,7 +33,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
         float | None,
-        typer.Option(min=0.2, help="Seconds between refreshes, with --watch (default: 2)."),
+        typer.Option(
+            min=0.2, max=86_400, help="Seconds between refreshes, with --watch (default: 2)."
+        ),
     ] = None,
 ) -> None:
     """Show at a glance whether the policy is learning, and what to do if not."""

@@ -164,28 +164,35 @@ class _StreamedAnswer:
 
     def __init__(self) -> None:
         self._id = ""
-        self._parts: list[str] = []
+        self._text = ""
         self._finish: str | None = None
         self._tokens = 0
         self._fingerprint = ""
         self._done = False
 
     def read(self, line: bytes) -> None:
-        data = line.strip().removeprefix(b"data: ")
-        if not data or not line.startswith(b"data:"):
+        if not line.startswith(b"data:"):
             return
+        data = line.removeprefix(b"data:").strip()
         if data == b"[DONE]":
             self._done = True
-            return
-        event: dict[str, Any] = json.loads(data)
+        elif data:
+            try:
+                self._take(json.loads(data))
+            except (LookupError, TypeError, AttributeError, RecursionError) as error:
+                raise RequestFailed(
+                    f"the stream holds what is no part of a chat completion: {data[:200]!r}"
+                ) from error
+
+    def _take(self, event: dict[str, Any]) -> None:
         if "error" in event:
             raise RequestFailed(f"the stream ended with an error: {event['error']}")
         self._id = event.get("id", self._id)
-        self._fingerprint = event.get("system_fingerprint") or self._fingerprint
+        self._fingerprint = f"{event.get('system_fingerprint') or self._fingerprint}"
         if usage := event.get("usage"):
             self._tokens = usage["completion_tokens"]
-        for choice in event.get("choices", ()):
-            self._parts.append(choice["delta"].get("content") or "")
+        for choice in event.get("choices") or ():
+            self._text += choice["delta"].get("content") or ""
             self._finish = choice.get("finish_reason") or self._finish
 
     def reply(self, seconds: float) -> Reply:
@@ -194,7 +201,7 @@ class _StreamedAnswer:
         _, _, version = self._fingerprint.rpartition("@")
         return Reply(
             self._id,
-            "".join(self._parts),
+            self._text,
             self._finish,
             self._tokens,
             seconds,

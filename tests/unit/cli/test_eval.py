@@ -115,6 +115,13 @@ def test_methods_are_algorithms_and_files(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert plans[0].methods[0].config.trainer.learning_rate == 1e-4
 
 
+def test_regression_a_limit_without_end_is_refused_for_no_file_can_hold_it() -> None:
+    call = ["eval", "personas", *NO_LISTS, "--minutes", "inf"]
+    done = RUNNER.invoke(app, call, env={"COLUMNS": "300"})
+    assert done.exit_code == EXIT_REFUSED
+    assert "--minutes" in done.output
+
+
 def test_a_plan_with_a_failed_run_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "rejoinder.evaluation.personas.benchmark.run_benchmark",

@@ -53,6 +53,48 @@ async def test_a_stream_without_its_end_is_a_counted_failure(gateway: FakeGatewa
     assert len(client.failures) == 1
 
 
+async def _answered(*events: str) -> str:
+    """Return what a client gets from an endpoint with these events."""
+
+    async def stream(_: web.Request) -> web.Response:
+        return web.Response(text="".join(f"{event}\n\n" for event in (*events, "data: [DONE]")))
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", stream)
+    async with TestServer(app) as server, ChatClient(str(server.make_url("/"))) as client:
+        try:
+            return (await client.ask(HELLO, Ask(10, 0.7))).text
+        finally:
+            assert client.requests == 1
+
+
+STOP = '{"id": "x", "choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}'
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "[]",
+        "3",
+        "null",
+        "[" * 100_000,
+        "1" * 5000,
+        '{"choices": 3}',
+        '{"choices": [{}]}',
+        '{"choices": [{"delta": null}]}',
+        '{"choices": [{"delta": {"content": ["Hi."]}}]}',
+        '{"usage": {"prompt_tokens": 3}}',
+    ],
+)
+async def test_regression_a_stream_of_something_else_is_a_failure_and_no_crash(event: str) -> None:
+    with pytest.raises(RequestFailed):
+        await _answered(f"data: {STOP}", f"data: {event}")
+
+
+async def test_the_space_behind_the_colon_may_be_missing_and_choices_may_be_null() -> None:
+    assert await _answered(f"data:{STOP}", 'data: {"choices": null, "usage": null}') == "Hi."
+
+
 async def test_a_gateway_that_is_not_there_is_a_counted_failure() -> None:
     async with ChatClient("http://127.0.0.1:9") as client:
         with pytest.raises(RequestFailed):
