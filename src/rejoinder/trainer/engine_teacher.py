@@ -28,6 +28,8 @@ from rejoinder.types import BASE_VERSION, new_id
 
 TEACHER_PRIORITY = 15
 """People and judges go first (``ScoreRequest.priority``)."""
+_ROUNDING = 1e-3
+"""How far above 0 a log-probability may lie; in fp32 it is some 1e-6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,12 @@ def _fault(request: ScoreRequest, result: ScoreResult, vocabulary: int) -> str |
         return f"it did not give its {top} most likely tokens at each position"
     if any(not 0 <= id_ < vocabulary for row in result.top for id_, _ in row):
         return "it finds tokens likely that the policy does not have"
+    if any(len({id_ for id_, _ in row}) < len(row) for row in result.top):
+        return "it named a token twice among the most likely ones"
     values = [*result.logprobs, *(value for row in result.candidates for value in row)]
     values += [value for row in result.top for _, value in row]
-    return None if all(map(math.isfinite, values)) else "it gave values that are not finite"
+    if not all(map(math.isfinite, values)):
+        return "it gave values that are not finite"
+    if any(value > _ROUNDING for value in values):
+        return "it gave values above 0, which are no log-probabilities"
+    return None

@@ -32,6 +32,8 @@ class HintFault(StrEnum):
     """The context, or ``trainer.max_sample_tokens``, has no room for one sentence of the hint."""
     TEMPLATE_REFUSES = "template_refuses"
     """The chat template refuses the conversation with the hint in it."""
+    TEMPLATE_HIDES = "template_hides"
+    """The chat template leaves the hint out: the teacher would read what the student did."""
     TEACHER_FAILED = "teacher_failed"
     """The teacher's engine cannot score the answer under it, or left out what was asked for."""
 
@@ -102,9 +104,12 @@ class HintRenderer:
         part = [(count, 1) for count in range(len(sentences) - 1, 0, -1)]
         for count, times in (*whole, *part):
             text = "".join(sentences[:count]).strip()
-            ids = self._ids(sample, with_hint(sample.messages, text, times))
+            hinted = with_hint(sample.messages, text, times)
+            ids = self._ids(sample, hinted)
             if ids is None:
                 return HintFault.TEMPLATE_REFUSES
+            if ids == rendered and hinted != sample.messages:
+                return HintFault.TEMPLATE_HIDES
             own, begun = sample.prompt_ids[:end], sample.prompt_ids[end:]
             ids = changed_after(own, rendered, ids, self._token_bytes) + begun
             if len(ids) <= most:

@@ -258,6 +258,14 @@ def larger_vocabulary(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
     return replace(found, top=[[*row[:-1], (1_000_000, -9.0)] for row in found.top])
 
 
+def probabilities(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
+    return replace(found, candidates=[[0.5 for _ in row] for row in found.candidates])
+
+
+def twice(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
+    return replace(found, top=[[*row[:-1], row[0]] for row in found.top])
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "named"),
     [
@@ -265,6 +273,8 @@ def larger_vocabulary(request: ScoreRequest, found: ScoreResult) -> ScoreResult:
         ("tail", larger_vocabulary, "tokens likely that the policy does not have"),
         ("topk", no_candidates, "scored other tokens"),
         ("topk", nan, "not finite"),
+        ("topk", probabilities, "no log-probabilities"),
+        ("tail", twice, "a token twice"),
     ],
 )
 def test_what_it_leaves_out_is_named_with_its_turns_and_never_replaced(

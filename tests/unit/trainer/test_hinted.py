@@ -217,6 +217,16 @@ def test_a_template_that_refuses_the_hinted_conversation_is_told_apart() -> None
     assert found == TeacherPrompts(faults=(HintFault.TEMPLATE_REFUSES,))
 
 
+def test_regression_a_template_that_leaves_the_hint_out_makes_no_teacher() -> None:
+    class FirstLine(Characters):
+        def render(self, messages: Sequence[Message], *rest: Any) -> Any:
+            lines = [replace(one, content=one.content.partition("\n")[0]) for one in messages]
+            return super().render(lines, *rest)
+
+    renderer = HintRenderer(FirstLine(), 4096, CHARACTERS)  # type: ignore[arg-type]
+    assert renderer.prompts(sample()) == TeacherPrompts(faults=(HintFault.TEMPLATE_HIDES,))
+
+
 @pytest.mark.parametrize("room", [0, 4])
 def test_a_hint_for_which_there_is_no_room_is_counted(room: int) -> None:
     found = prompts(sample(), len(sample().prompt_ids) + room)
