@@ -33,6 +33,7 @@ _PASSING = (
     aiohttp.ClientError,
     TimeoutError,
     JSONDecodeError,
+    UnicodeDecodeError,
     EngineBusy,
     EngineTimeout,
     EngineUnavailable,
@@ -174,7 +175,9 @@ class RunningGateway:
     async def _model(self) -> Json:
         models = await persist(lambda: self._client.get("/v1/models"))
         match models:
-            case {"data": [{"id": str()} as model, *_]}:
+            case {"data": [{"id": str()} as model, *_]} if isinstance(
+                model.get("version"), int | None
+            ):
                 return dict(model)
             case _:
                 raise RejoinderError("/v1/models does not answer as a gateway does")

@@ -58,6 +58,18 @@ async def test_what_passes_is_waited_for() -> None:
     assert call.times == 4
 
 
+async def test_an_answer_that_is_no_text_is_waited_for_like_one_that_is_no_json() -> None:
+    call = Call(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "cut in two"))
+    assert await persist(call, patience_s=60, retry_s=0) == "done"
+
+
+async def test_a_gateway_whose_version_is_no_number_is_none(gateway: FakeGateway) -> None:
+    gateway.version = "3"  # type: ignore[assignment]
+    async with ChatClient(gateway.url) as client:
+        with pytest.raises(RejoinderError, match="does not answer as a gateway does"):
+            await RunningGateway(client).progress()
+
+
 async def test_what_does_not_pass_ends_as_an_error_for_people() -> None:
     with pytest.raises(RejoinderError, match="EngineUnavailable: gone"):
         await persist(Call(EngineUnavailable("gone")), patience_s=0)
