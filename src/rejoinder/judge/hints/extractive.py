@@ -10,7 +10,7 @@ from rejoinder.chat.client_context import own_words
 from rejoinder.journal.records import HintMaker
 from rejoinder.judge.base import digest_of, fingerprint_of
 from rejoinder.judge.hints.base import HintFate, Hinting
-from rejoinder.judge.hints.cleaning import MAX_CHARS, clean
+from rejoinder.judge.hints.cleaning import MAX_CHARS, clean, within_bounds
 from rejoinder.judge.hints.directives import read_directives
 from rejoinder.judge.hints.leak import known_before
 from rejoinder.judge.hints.phrasebook import source
@@ -62,7 +62,7 @@ class ExtractiveHintJudge:
         findings = read_directives(sentences, known_before(context, answer))
         hint = clean(findings.hint(), self._special_tokens)
         seconds = time.monotonic() - started
-        if hint:
+        if within_bounds(hint):
             return Hinting((hint,), seconds=seconds)
         if findings.leaked:
             detail = f"only the next state knows: {', '.join(dict.fromkeys(findings.leaked))}"

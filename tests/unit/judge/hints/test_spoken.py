@@ -60,6 +60,12 @@ def test_blocks_are_cut_out_with_what_is_in_them() -> None:
     assert without_tagged("a <b> c") == "a <b> c"
 
 
+def test_what_a_special_token_leaves_of_a_hint_is_too_little_to_be_one() -> None:
+    judge, wish = ExtractiveHintJudge(("Answer",)), [user("That is too long.")]
+    assert ExtractiveHintJudge().read([], assistant("Hm."), wish).hints == ("Answer briefly.",)
+    assert judge.read([], assistant("Hm."), wish).hints == ()
+
+
 def test_all_messages_of_a_next_state_share_one_budget() -> None:
     judge, filler = ExtractiveHintJudge(), user("The weather is nice today. " * 200)
     wish = user("Please use simple words.")
