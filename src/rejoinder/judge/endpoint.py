@@ -200,9 +200,11 @@ def _completion(payload: bytes) -> Completion:
     try:
         choice = orjson.loads(payload)["choices"][0]
         text = choice["message"].get("content") or ""
+        if isinstance(text, list):  # some endpoints answer in parts
+            text = "".join(part.get("text") or "" for part in text)
         finish_reason = choice.get("finish_reason")
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise CallFailed("bad_reply", f"no chat completion: {type(error).__name__}") from None
-    if isinstance(text, list):  # some endpoints answer in parts
-        text = "".join(part.get("text", "") for part in text if isinstance(part, dict))
-    return Completion(str(text), finish_reason)
+    if not isinstance(text, str):
+        raise CallFailed("bad_reply", f"no chat completion: its content is a {type(text).__name__}")
+    return Completion(text, finish_reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -186,6 +187,22 @@ async def test_what_is_no_completion_is_a_failed_call(server, text: str) -> None
     server.replies = [web.Response(text=text)]
     with pytest.raises(CallFailed, match="bad_reply"):
         await ask(server)
+
+
+@pytest.mark.parametrize(
+    "content", [3, {"text": "Hi."}, [{"text": 3}], [None], ["Hi."], [["Hi."]], [{"text": {}}, 3]]
+)
+async def test_regression_content_of_another_form_is_a_failed_call(server, content: Any) -> None:
+    server.replies = [web.json_response({"choices": [{"message": {"content": content}}]})]
+    with pytest.raises(CallFailed, match="bad_reply"):
+        await ask(server)
+
+
+async def test_content_may_come_in_parts(server) -> None:
+    parts = [{"text": "A"}, {"type": "image"}, {"text": None}, {"text": "b."}]
+    choice = {"message": {"content": parts}, "finish_reason": "stop"}
+    server.replies = [web.json_response({"choices": [choice]})]
+    assert await ask(server) == Completion("Ab.", "stop")
 
 
 async def test_a_reply_of_reasoning_only_is_an_empty_text(server) -> None:

@@ -22,6 +22,9 @@ NOW = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
         ("soon", None),
         ("nan", None),
         ("inf", None),
+        ("9" * 400, None),
+        ("Mon, 01 Jan 9999999999 00:00:00 GMT", None),
+        ("Mon, 01 Jan 2026 00:00:00 +99999999999999999999", None),
         (None, None),
     ],
 )
