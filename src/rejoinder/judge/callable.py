@@ -74,6 +74,7 @@ class CallableJudge:
                 value = await self._threads.call(self._scorer, context, answer, next_state)
                 if inspect.isawaitable(value):
                     value = await value
+            return _vote_of(value)  # here, for what is no number may raise when it is compared
         except ThreadsExhausted:
             return failed_vote(BUSY, self._stuck())
         except TimeoutError:
@@ -81,11 +82,6 @@ class CallableJudge:
         except Exception as error:  # noqa: BLE001 - foreign code; whatever it raises is no verdict
             _log.warning("judge raised", target=self._name, exception=short_traceback(error))
             return failed_vote("exception", f"{type(error).__name__}: {error}")
-        if value is None:
-            return _NO_OPINION
-        if isinstance(value, bool) or value not in (-1, 0, 1):
-            return failed_vote("bad_score", f"{value!r} is none of -1, 0, 1")
-        return Vote(int(value))
 
     def _stuck(self) -> str:
         return (
@@ -98,6 +94,15 @@ class CallableJudge:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def _vote_of(value: object) -> Vote:
+    if value is None:
+        return _NO_OPINION
+    for score in (-1, 0, 1):
+        if not isinstance(value, bool) and value == score:
+            return Vote(score)
+    return failed_vote("bad_score", f"{value!r} is none of -1, 0, 1")
 
 
 def _source(scorer: Scorer) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
@@ -163,3 +164,9 @@ async def test_regression_a_target_may_be_a_method_or_lie_in_a_class(monkeypatch
 def test_a_target_that_names_nothing_is_refused_by_the_configuration(target: str) -> None:
     with pytest.raises(ValidationError):
         CallableJudgeConfig(target=target)
+
+
+async def test_regression_a_value_that_cannot_be_compared_is_a_failed_vote() -> None:
+    judgement = await judged(lambda *_: np.array([1, 0]))
+    assert failure_code(judgement.votes[0]) == "exception"
+    assert (await judged(lambda *_: np.float32(-1))).score == -1
