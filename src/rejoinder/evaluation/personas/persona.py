@@ -200,7 +200,7 @@ def parse_persona(text: str, source: str, folder: Path | None) -> Persona:
         asks=file.asks,
         checks=checks,
         sense=SenseLimits(**file.sense.model_dump()),
-        voice={kind: Phrases(own.openers, own.cores, own.closers) for kind, own in known.items()},
+        voice={kind: _phrases(own) for kind, own in known.items()},
         order=order,
         folder=folder,
         digest=_digest(file, known),
@@ -256,9 +256,18 @@ def _reaction_faults(
     return faults + [
         f"reactions.{kind}: {text!r}: {fault}"
         for kind, phrases in own.items()
-        for text in (*phrases.openers, *phrases.cores, *phrases.closers)
-        if (fault := _placeholder_fault(text, fillable=text in phrases.cores))
+        for texts in (phrases.openers, phrases.cores, phrases.closers)
+        for text in texts
+        if (fault := _placeholder_fault(text, fillable=texts is phrases.cores))
     ]
+
+
+def _phrases(words: _Words) -> Phrases:
+    """Return words as they are said; cores are filled later, and have their braces doubled."""
+    openers, closers = (
+        tuple(text.format() for text in texts) for texts in (words.openers, words.closers)
+    )
+    return Phrases(openers, words.cores, closers)
 
 
 def _placeholder_fault(text: str, *, fillable: bool) -> str | None:

@@ -126,6 +126,15 @@ def test_all_faults_are_told_at_once() -> None:
     assert text.count("\n  ") >= 3
 
 
+def test_doubled_braces_are_said_once_in_openers_too() -> None:
+    assert parse(FILE.replace("Ouch.", "{{Ouch}}")).voice["loud"].openers == ("{Ouch}",)
+
+
+def test_an_opener_that_is_a_core_as_well_has_no_placeholders_either() -> None:
+    both = FILE.replace("Ouch.", "{word}!").replace("number 5.", 'number 5.", "{word}!')
+    assert "only cores may have placeholders" in refused(both)
+
+
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999999999999}", "(" * 9000])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     check = f'[[checks]]\ncheck = "must_match"\nfault = "odd"\npattern = "{pattern}"\n[[checks]]'
