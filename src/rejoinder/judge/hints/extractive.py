@@ -18,7 +18,7 @@ from rejoinder.judge.hints.spoken import spoken_sentences, without_tagged
 from rejoinder.judge.hints.words import manner_stems, plain_stems
 from rejoinder.types import Json, Message
 
-_FORM = 4
+_FORM = 5
 """Part of the fingerprint; raised whenever the code gives other hints for the same words."""
 _LONGEST_READ = 4000
 """Characters that are read, all messages together; what a person says of an answer is short."""

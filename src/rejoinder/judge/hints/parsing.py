@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rejoinder.judge.hints.prompts import PLACEHOLDERS
+from rejoinder.judge.hints.words import words_of
 from rejoinder.judge.parsing import LONGEST, after_thinking, json_objects
 from rejoinder.judge.voting import failed_vote
 from rejoinder.types import FinishReason
 
 _WORDS = {"true": True, "yes": True, "accept": True, "false": False, "no": False, "reject": False}
+
+_PLACEHOLDERS = [words_of(text) for text in PLACEHOLDERS]
+"""Small models give the form back that they were to fill in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ def parse_hint_vote(text: str, finish_reason: str | None) -> HintVote:
         hint = value.get("hint")
         if accepts is False:
             found = HintVote(False)
-        elif accepts and isinstance(hint, str) and hint.strip():
+        elif accepts and isinstance(hint, str) and _says_something(hint):
             found = HintVote(True, hint)
         elif accepts:
             found = failed_hint_vote("no_hint", "accepted without saying anything")
@@ -50,7 +55,7 @@ def parse_hint_vote(text: str, finish_reason: str | None) -> HintVote:
 def parse_hint_beside_score(text: str, finish_reason: str | None) -> HintVote:
     """Return the vote on a hint in an output that scores too: its last object with a hint.
 
-    An empty hint, or null, rejects.
+    A hint that says nothing, or null, rejects.
     """
     if finish_reason == FinishReason.LENGTH:
         return failed_hint_vote("cut_off", "the judge reached max_tokens; raise judge.max_tokens")
@@ -62,10 +67,15 @@ def parse_hint_beside_score(text: str, finish_reason: str | None) -> HintVote:
     for value in json_objects(answer):
         match value:
             case {"hint": str(hint)}:
-                found = HintVote(True, hint) if hint.strip() else HintVote(False)
+                found = HintVote(True, hint) if _says_something(hint) else HintVote(False)
             case {"hint": None}:
                 found = HintVote(False)
     return found
+
+
+def _says_something(hint: str) -> bool:
+    """Whether a hint has words, and not those that the prompt has in its place."""
+    return bool(words_of(hint)) and words_of(hint) not in _PLACEHOLDERS
 
 
 def _boolean(value: object) -> bool | None:

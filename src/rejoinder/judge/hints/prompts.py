@@ -5,6 +5,9 @@ from __future__ import annotations
 from rejoinder.judge.prompts import SCORING
 from rejoinder.types import Json
 
+_SENTENCES, _OR_EMPTY = "<one to three sentences, or empty>", "<or empty>"
+PLACEHOLDERS = (_SENTENCES, _OR_EMPTY)
+"""What stands in the place of a hint in the forms that are asked for."""
 _HINT = """\
 The hint must make sense to somebody who has not seen NEXT, and must not tell anything that only
 NEXT knows: no corrected result, no name, no number, no new subject. Do not quote tools."""
@@ -27,7 +30,7 @@ the correct result.
 {_HINT}
 
 Reply with one JSON object and nothing else:
-{{"accept": <true or false>, "hint": "<one to three sentences, or empty>"}}"""
+{{"accept": <true or false>, "hint": "{_SENTENCES}"}}"""
 
 RESPONSE_FORMAT: Json = {
     "type": "json_schema",
@@ -62,7 +65,7 @@ praise, thanks, a new question or task, noise, and a correct result alone give n
 {_HINT}
 
 Reply with one JSON object and nothing else:
-{{"reason": "<at most 25 words>", "score": <1, -1 or 0>, "hint": "<or empty>"}}"""
+{{"reason": "<at most 25 words>", "score": <1, -1 or 0>, "hint": "{_OR_EMPTY}"}}"""
 
 ONE_PASS_FORM: Json = {
     "type": "json_schema",

@@ -13,7 +13,7 @@ from rejoinder.judge.hints.parsing import HintVote
 from rejoinder.judge.hints.words import manner_stems, plain_stems, sentences_of, words_of
 from rejoinder.types import Json, Message
 
-_CHECKS = 1
+_CHECKS = 2
 """Part of fingerprints; raised whenever other hints pass the checks."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.judge.hints.parsing import HintVote, parse_hint_vote
+from rejoinder.judge.hints.parsing import HintVote, parse_hint_beside_score, parse_hint_vote
 
 HINT = "Keep it short."
 
@@ -40,6 +40,8 @@ def test_a_rejection_has_no_hint(text: str) -> None:
         ('{"hint": "Keep it short."}', "stop", "unparsable"),
         ('{"accept": true, "hint": " "}', "stop", "no_hint"),
         ('{"accept": true, "hint": ["Keep it short."]}', "stop", "no_hint"),
+        ('{"accept": true, "hint": "............"}', "stop", "no_hint"),
+        ('{"accept": true, "hint": "<one to three sentences, or empty>"}', "stop", "no_hint"),
         ("", None, "unparsable"),
         (f'{{"accept": true, "hint": "Keep it short.", "n": {"1" * 5000}}}', "stop", "unparsable"),
     ],
@@ -50,3 +52,9 @@ def test_anything_else_is_a_failed_vote_with_a_code(
     vote = parse_hint_vote(text, finish_reason)
     assert vote.accepts is None
     assert vote.text.partition(":")[0] == code
+
+
+@pytest.mark.parametrize("hint", ["", "...", "<or empty>", "One to three sentences, or empty."])
+def test_beside_a_score_a_hint_that_says_nothing_is_none(hint: str) -> None:
+    text = f'{{"reason": "so", "score": -1, "hint": "{hint}"}}'
+    assert parse_hint_beside_score(text, "stop") == HintVote(False)
