@@ -15,6 +15,8 @@ from rejoinder.evaluation.personas.settings import DEFAULT, BenchmarkSettings
 from rejoinder.net import is_local
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_NAMES = 150
+"""Beside a method of 64 characters, seed and suffixes: file systems take 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,11 @@ class Plan:
             if len(set(names)) < len(names):
                 raise RejoinderError(
                     f"personas of one run need different names: {', '.join(names)}"
+                )
+            if len("+".join(names)) > _LONGEST_NAMES:
+                raise RejoinderError(
+                    f"the names of a run's personas name its file, and have {_LONGEST_NAMES} "
+                    "characters together at most: let fewer talk to one system, or shorten names"
                 )
         self._check_names()
         if self.packed and (self.gateway is not None or self.voice is not None):

@@ -172,8 +172,8 @@ def refuse_unwritable(folder: Path) -> list[Path]:
     Raises:
         RejoinderError: as said.
     """
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
+        made = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -235,6 +235,7 @@ PLAN = Plan(groups=((CALM,),), methods=(BINARY,), settings=SETTINGS)
     [
         (replace(PLAN, groups=()), "at least one persona"),
         (replace(PLAN, groups=((CALM, CALM),)), "different names"),
+        (replace(PLAN, groups=((replace(CALM, name="x" * 200),),)), "let fewer talk"),
         (replace(PLAN, methods=(BINARY, BINARY)), "2 methods are called 'binary'"),
         (replace(PLAN, methods=(Method("../x", "binary", Config()),)), "names files"),
         (replace(PLAN, seeds=(0, 1), gateway=Endpoint("http://127.0.0.1:1")), "not 2"),

@@ -130,7 +130,7 @@ def test_a_folder_that_no_run_can_be_written_to_is_refused_before_one_is_made(
     assert list((tmp_path / "new" / "folder").iterdir()) == []
     file = tmp_path / "file"
     file.touch()
-    for folder in (file, file / "below"):
+    for folder in (file, file / "below", tmp_path / ("x" * 300)):
         with pytest.raises(RejoinderError, match=f"cannot be written to {folder}: "):
             refuse_unwritable(folder)
 
