@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from rejoinder.config.engine import EngineConfig, ScriptedEngineConfig, TorchEngineConfig
 from rejoinder.config.evaluation import EvaluationConfig
-from rejoinder.config.faults import describe_fault
+from rejoinder.config.faults import describe_fault, told_toml_fault
 from rejoinder.config.gateway import (
     CLAUDE_CODE_SESSIONS,
     CODEX_SESSION,
@@ -174,7 +174,7 @@ def load_config(path: Path | None) -> Config:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers, nesting
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML: {told_toml_fault(error)}") from error
     for section, kind in (("engine", "torch"), ("judge", "likelihood"), ("hints", "off")):
         if isinstance(data.get(section), dict):  # a section without its kind means the default
             data[section].setdefault("kind", kind)

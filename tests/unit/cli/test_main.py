@@ -114,6 +114,18 @@ def test_an_unknown_key_names_the_key() -> None:
         ),
         ("[trainer.lora]\nrnk = 4\n", "trainer.lora.rnk: no such key; did you mean rank?"),
         ("[trainr]\n", "trainr: no such key; did you mean trainer?"),
+        ("batch_size = 4\n", "batch_size: no such key; did you mean trainer.batch_size?"),
+        (
+            '[trainer]\nweights = "ema"\n',
+            "trainer.weights: no such key; did you mean trainer.teacher.weights?",
+        ),
+        ("port = 9\n", "port: no such key; did you mean gateway.port or engine.port?"),
+        (
+            '[gateway.key_limits]\nkey = "x"\n',
+            "gateway.key_limits: there can be several, so its heading has two brackets: "
+            "[[gateway.key_limits]]",
+        ),
+        ("[gateway]\nmetrics_keys = 3\n", "gateway.metrics_keys: should be a list, in brackets"),
         ("[judge]\nvotes = 3\n", "judge.votes: no such key with kind = 'likelihood'"),
         ('[judge]\nkind = "callable"\n', "judge.target is required with kind = 'callable'"),
         ('[judge]\nkind = "calable"\n', "judge.kind: 'calable' is not one of 'likelihood', 'llm'"),
@@ -136,6 +148,14 @@ def test_a_fault_in_the_file_is_told_in_the_files_own_words(text: str, told: str
     code, _, err = run("config", "check")
     assert code == EXIT_CONFIG
     assert f"\n  {told}" in err
+
+
+def test_a_section_that_was_pasted_below_its_like_is_told_to_go_into_it() -> None:
+    """The parser's own words show the key as Python's tuple, and no remedy."""
+    Path("rejoinder.toml").write_text("[trainer.loss]\n[trainer]\n[trainer.loss]\n")
+    code, _, err = run("config", "check")
+    assert code == EXIT_CONFIG
+    assert "TOML: [trainer.loss] stands twice: put its keys under one heading (at line 3" in err
 
 
 @pytest.mark.parametrize(
