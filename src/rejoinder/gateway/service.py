@@ -84,7 +84,7 @@ class Service:
             async with asyncio.timeout(PROBE_S):  # `wait_for` loses cancellations in Python 3.11
                 info = await self.engine.info()
         except (EngineError, TimeoutError) as error:
-            self.engine_problem = f"the engine does not answer: {str(error) or 'no answer in time'}"
+            self.engine_problem = str(error) or "the engine does not answer in time"
             return
         self.info = info
         self.engine_problem = None

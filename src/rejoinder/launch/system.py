@@ -215,7 +215,8 @@ def missing_parts(host: str, port: int) -> Sequence[str]:
             missing = json.loads(body)["missing"]
     except (OSError, http.client.HTTPException, ValueError, KeyError):
         return ["the gateway does not answer yet"]
-    return [f"{part}: {problem}" for part, problem in missing.items()]
+    # Most problems name their part: "the engine is loading its model".
+    return [one if part in one else f"{part}: {one}" for part, one in missing.items()]
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,27 @@ def test_a_gateway_that_is_not_there_is_what_is_missing() -> None:
     with bind_port("127.0.0.1", 0, "gateway.port") as listener:
         port = bound_port(listener)
     assert missing_parts("127.0.0.1", port) == ["the gateway does not answer yet"]
+
+
+def test_what_is_missing_is_told_once() -> None:
+    """It read "engine: the engine does not answer: the engine is loading its model"."""
+
+    class NotReady(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.end_headers()
+            missing = {"engine": "the engine is loading its model", "gateway": "shutting down"}
+            self.wfile.write(json.dumps({"missing": missing}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing to tell."""
+
+    with HTTPServer(("127.0.0.1", 0), NotReady) as server:
+        asked = threading.Thread(target=server.handle_request)
+        asked.start()
+        found = missing_parts("127.0.0.1", server.server_port)
+        asked.join()
+    assert found == ["the engine is loading its model", "gateway: shutting down"]
 
 
 def test_a_killed_helper_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
