@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from rejoinder import __version__
 from rejoinder.cli import chat, config, demo, doctor, explain, policy, records, roles, status, up
 from rejoinder.cli import eval as evaluation
-from rejoinder.cli.misplaced import corrected, is_misplaced
+from rejoinder.cli.misplaced import add_remedy, corrected, is_misplaced
 from rejoinder.cli.settings import Settings
 from rejoinder.cli.terminal import show_error
 from rejoinder.errors import EXIT_CONFIG, EXIT_REFUSED, ConfigError, RejoinderError
@@ -75,6 +75,7 @@ class _Commands(TyperGroup):
                 show_error(f"{option} goes before the command: `{line}`")
                 raise typer.Exit(EXIT_REFUSED) from None
             if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code"):
+                add_remedy(error)
                 raise
             _report_fault(ctx.obj, error)
             raise typer.Exit(EXIT_FAULT) from error

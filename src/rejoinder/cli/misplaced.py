@@ -1,12 +1,15 @@
-"""Options of every command that were given after its name: the command line that was meant."""
+"""Arguments that stand where no command takes them: the command line, or key, that was meant."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 WITH_VALUE = {"--config": "FILE", "--home": "DIRECTORY"}
 """Options that go before the command, and what stands for a value that is missing."""
+CONFIGURED = ("up", "gateway", "engine", "judge", "trainer")
+"""Commands that take all they need from the configuration, and have no option of their own for it."""
 
 
 def corrected(arguments: Sequence[str]) -> str:
@@ -36,3 +39,25 @@ def corrected(arguments: Sequence[str]) -> str:
 def is_misplaced(option: str) -> bool:
     """Whether a command that does not know this option would take it before its name."""
     return option in WITH_VALUE
+
+
+def add_remedy(error: Any) -> None:
+    """Let an error of the command line say what there is, where nothing else does.
+
+    Args:
+        error: of the command line's parser; others are left as they are.
+    """
+    context, message = getattr(error, "ctx", None), getattr(error, "message", "")
+    if context is None:
+        return
+    if message.startswith("No such command") and "Did you mean" not in message:
+        error.message = f"{message} There are: {', '.join(context.command.commands)}."
+    option = getattr(error, "option_name", "")
+    if option.startswith("--") and context.command.name in CONFIGURED:
+        # Imported where it is needed: commands start fast.
+        from rejoinder.config import Config
+        from rejoinder.config.faults import places_of
+
+        if places := places_of(Config, option.removeprefix("--").replace("-", "_")):
+            keys = " or ".join(places)
+            error.message = f"{message}. The configuration file (rejoinder.toml) has {keys}."

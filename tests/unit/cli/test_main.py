@@ -97,6 +97,30 @@ def test_an_option_that_no_command_has_is_no_misplaced_one() -> None:
     assert "No such option" in err
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["up", "--port", "9000"], "has gateway.port or engine.port."),
+        (["trainer", "--batch-size", "4"], "has trainer.batch_size."),
+        (["explain", "0123"], "No such command '0123'. There are: turn."),
+        (["policy", "rolback"], "Did you mean 'rollback'?"),
+    ],
+)
+def test_what_a_command_does_not_take_is_told_with_what_there_is(
+    given: list[str], told: str
+) -> None:
+    code, out, err = run(*given)
+    assert (code, out) == (EXIT_REFUSED, "")
+    assert told in " ".join(err.replace("│", " ").split())
+
+
+def test_an_option_that_is_no_key_is_told_as_it_is() -> None:
+    _, _, err = run("up", "--prot", "9000")
+    assert "rejoinder.toml" not in err
+    _, _, err = run("demo", "--port", "9000")  # it picks its own ports
+    assert "rejoinder.toml" not in err
+
+
 def test_an_unknown_key_names_the_key() -> None:
     Path("rejoinder.toml").write_text("[gateway]\nprot = 1\n")
     code, _, err = run("config", "show")
