@@ -112,6 +112,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _show_how_to_talk(system: LocalSystem, command: str) -> None:
+    from rich.box import HORIZONTALS
     from rich.panel import Panel
     from rich.text import Text
 
@@ -132,7 +133,9 @@ def _show_how_to_talk(system: LocalSystem, command: str) -> None:
         f'client = OpenAI(base_url="{api}", api_key={key})\n\n'
         f"{command} status          is it learning?"
     )
-    out().print(Panel(Text(text), title=f"ready at {api}", expand=False, border_style="green"))
+    # No side lines: the commands are there to be copied.
+    title = f"ready at {api}"
+    out().print(Panel(Text(text), HORIZONTALS, title=title, expand=False, border_style="green"))
 
 
 def _watch(system: LocalSystem, journal: SqlJournal, stopping: threading.Event) -> None:
