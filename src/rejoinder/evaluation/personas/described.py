@@ -96,10 +96,10 @@ def require_agreement(runs: Sequence[Described]) -> None:
             if before.method != after.method:
                 changed = [key for key in changed if key.partition(".")[0] in _MEASURE]
             if changed:
+                told = ", ".join(_told(key, before.settings, after.settings) for key in changed)
                 raise RejoinderError(
-                    f"{before.name} was made with other settings than {after.name} "
-                    f"({', '.join(changed)}): name another output folder or label, or move the "
-                    "files away"
+                    f"{before.name} has other settings than {after.name} ({told}): let "
+                    "them agree, name another output folder or label, or move the files away"
                 )
 
 
@@ -113,6 +113,17 @@ def differences(one: Json, other: Json, prefix: str = "") -> list[str]:
         elif left != right:
             found.append(f"{prefix}{key}")
     return found
+
+
+def _told(key: str, one: Json, other: Json) -> str:
+    """Return a key, and both values where they tell a person anything."""
+    values: list[object] = [one, other]
+    for part in key.split("."):
+        values = [value.get(part) if isinstance(value, dict) else None for value in values]
+    shown = key.partition(".")[0] in {"benchmark", "configuration"} and all(
+        isinstance(value, str | int | float | None) for value in values
+    )
+    return f"{key}: {values[0]} and {values[1]}" if shown else key
 
 
 def _tasks_digest(persona: Persona) -> str:

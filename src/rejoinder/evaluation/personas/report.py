@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import Path
 
 from rich.box import HORIZONTALS
@@ -103,37 +103,54 @@ def _band(outcome: Outcome) -> Band:
 
 
 def _table(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Table:
+    rows = [*map(_row, found, repeat(failed))]
+    shown = {(one.subject.personas, one.method) for one in found}
+    for (personas, method), count in Counter((run.personas, run.method) for run in failed).items():
+        if (personas, method) not in shown:
+            empty = dict.fromkeys(rows[0], "-")
+            empty |= {"persona": "+".join(personas), "method": method}
+            rows.append(empty | {"failed": _count(count, "run")})
+    # What is empty throughout leaves its room to the names, which break on 80 columns.
+    left_out = {name for name in ("right", "failed") if all(row[name] == "-" for row in rows)}
+    right = "" if "right" in left_out else "right: that end with the task's number; "
     table = Table(
         title=f"Means over seeds, with 95 % intervals where there are at least {MIN_RUNS}",
         caption="sessions: mean to converge ('2 not in 320': two runs had not, and count as 320); "
-        "held out: first answers that pass; right: that end with the task's number; template: how "
-        "much answers to different tasks share",
+        f"held out: first answers that pass; {right}template: how much answers to different tasks "
+        "share",
         show_lines=True,
         box=HORIZONTALS,  # no side lines: headings stay whole on 80 columns
         padding=0,
     )
-    table.add_column("persona", overflow="fold")
-    table.add_column("method", overflow="fold")
-    for heading in ("converged", "sessions", "held out", "right", "template", "KL to start"):
-        table.add_column(heading, justify="right", no_wrap=heading != "KL to start")
-    table.add_column("failed")
-    for one in found:
-        cells = (
-            f"{len(one.converged)} of {len(one.timed)}",
-            _sessions(one),
-            f"{_change(one.passed_before, one.passed_after)}\nbest {one.passed_best.value:.2f}",
-            _change(one.right_before, one.right_after),
-            "-" if one.template_after is None else f"{one.template_after.value:.2f}",
-            "-" if one.divergence is None else f"{one.divergence.value:.3f}",
-            _failures(one, failed),
-        )
-        table.add_row(Text(one.subject.title), Text(one.method), *map(Text, cells))
-    shown = {(one.subject.personas, one.method) for one in found}
-    for (personas, method), count in Counter((run.personas, run.method) for run in failed).items():
-        if (personas, method) not in shown:
-            runs = Text(_count(count, "run"))
-            table.add_row(Text("+".join(personas)), Text(method), *["-"] * 6, runs)
+    for heading in rows[0]:
+        if heading in {"persona", "method"}:
+            table.add_column(heading, overflow="fold")
+        elif heading not in left_out:
+            is_text = heading == "failed"
+            table.add_column(
+                heading,
+                justify="left" if is_text else "right",
+                no_wrap=not is_text and heading != "KL to start",
+            )
+    for row in rows:
+        table.add_row(*(Text(cell) for heading, cell in row.items() if heading not in left_out))
     return table
+
+
+def _row(one: Outcome, failed: Sequence[FailedRun]) -> dict[str, str]:
+    """Return the cells of one method by their headings."""
+    return {
+        "persona": one.subject.title,
+        "method": one.method,
+        "converged": f"{len(one.converged)} of {len(one.timed)}",
+        "sessions": _sessions(one),
+        "held out": f"{_change(one.passed_before, one.passed_after)}\n"
+        f"best {one.passed_best.value:.2f}",
+        "right": _change(one.right_before, one.right_after),
+        "template": "-" if one.template_after is None else f"{one.template_after.value:.2f}",
+        "KL to start": "-" if one.divergence is None else f"{one.divergence.value:.3f}",
+        "failed": _failures(one, failed),
+    }
 
 
 def _failures(one: Outcome, failed: Sequence[FailedRun]) -> str:

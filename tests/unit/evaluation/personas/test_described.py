@@ -90,7 +90,7 @@ RUN = Described("first.json", ("calm",), "binary", {"rules": "a", "configuration
 def test_seeds_of_a_method_agree_in_everything() -> None:
     other = replace(RUN, name="second.json", settings=RUN.settings | {"configuration": {"x": 2}})
     require_agreement([RUN, RUN])
-    with pytest.raises(RejoinderError, match=r"first.*other settings than second.*\.x\)"):
+    with pytest.raises(RejoinderError, match=r"first.*other settings than second.*\.x: 1 and 2\)"):
         require_agreement([RUN, other])
 
 
