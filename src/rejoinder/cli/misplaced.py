@@ -9,7 +9,7 @@ from typing import Any
 WITH_VALUE = {"--config": "FILE", "--home": "DIRECTORY"}
 """Options that go before the command, and what stands for a value that is missing."""
 CONFIGURED = ("up", "gateway", "engine", "judge", "trainer")
-"""Commands that take all they need from the configuration, and have no option of their own for it."""
+"""Commands that take all they need from the configuration, and have no option for any key of it."""
 
 
 def corrected(arguments: Sequence[str]) -> str:

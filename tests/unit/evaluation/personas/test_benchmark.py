@@ -147,7 +147,9 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(
 ) -> None:
     run_it(at(served), tmp_path)
     other = replace(at(served), settings=replace(SETTINGS, sessions=4))
-    with pytest.raises(RejoinderError, match=r"other settings .*\(benchmark\.sessions: \d and \d\)"):
+    with pytest.raises(
+        RejoinderError, match=r"other settings .*\(benchmark\.sessions: \d and \d\)"
+    ):
         run_it(other, tmp_path)
 
 
