@@ -41,7 +41,7 @@ def describe_fault(root: type[BaseModel], fault: ErrorDetails) -> str:
             return f"{key}: {fault['msg'].removeprefix('Value error, ')}"
 
 
-def told_toml_fault(error: ValueError) -> str:
+def told_toml_fault(error: ValueError | RecursionError) -> str:
     """Return what a file's text breaks, with the remedy where two pieces were put together."""
     twice = _TWICE.match(str(error))
     if twice is None:
