@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import time
 import traceback
@@ -154,6 +155,16 @@ def _report_fault(settings: Settings | None, error: Exception) -> None:
     show_error(f"{told}; the trace is in {file}")
 
 
+def _unwrap(commands: typer.Typer) -> None:
+    """Let help fill the terminal's width: the lines of a docstring would be kept, and wrapped."""
+    for command in commands.registered_commands:
+        text = command.help or inspect.getdoc(command.callback) or ""
+        command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _unwrap(group.typer_instance)
+
+
 up.add_to(app)
 chat.add_to(app)
 status.add_to(app)
@@ -165,3 +176,4 @@ doctor.add_to(app)
 demo.add_to(app)
 app.add_typer(evaluation.app, name="eval", rich_help_panel="Look and decide")
 roles.add_to(app)
+_unwrap(app)

@@ -55,6 +55,18 @@ def test_help_imports_nothing_heavy() -> None:
         assert command in done.stdout
 
 
+def test_help_is_broken_where_the_terminal_ends_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Docstrings are wider than eighty columns: each of their lines left a word on its own."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, told, _ = run("eval", "personas", "--help")
+    lines = [line.strip() for line in told.splitlines()]
+    start = next(n for n, line in enumerate(lines) if line.startswith("Each run is a file"))
+    text = lines[start : lines.index("", start)]
+    assert all(len(line) > 60 for line in text[:-1]), text
+
+
 def test_a_fault_of_the_configuration_is_one_line_with_an_exit_code_of_its_own() -> None:
     code, out, err = run("--config", "nowhere.toml", "up")
     assert (code, out) == (EXIT_CONFIG, "")
