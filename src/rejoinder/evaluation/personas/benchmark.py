@@ -123,6 +123,7 @@ def _make_packs(jobs: Sequence[Job], plan: Plan, console: Console) -> list[Faile
     console.print(f"{len(jobs) - len(missing)} of {len(jobs)} runs finished before")
     if not missing:
         return []
+    _warn_of_processors(missing[0], console)
     with LiveView(console) as view:
         found = asyncio.run(_run_pack(missing, plan, view))
     failed: list[FailedRun] = []
@@ -131,6 +132,19 @@ def _make_packs(jobs: Sequence[Job], plan: Plan, console: Console) -> list[Faile
             failed.append(job.failed(str(error)))
             console.print(Text(f"{job.name} has failed: {error}"), soft_wrap=True)
     return failed
+
+
+def _warn_of_processors(job: Job, console: Console) -> None:
+    from rejoinder.models.loading import pick_device
+
+    if pick_device(job.config(Path()).model).type != "cpu":
+        return
+    console.print(
+        "packed runs are made for a GPU, and these have none: all of a pack wait for each other, so "
+        "that a single update may take many minutes; give a smaller --packed, or leave it out",
+        style="yellow",
+        soft_wrap=True,
+    )
 
 
 async def _run_pack(

@@ -280,8 +280,9 @@ def test_a_plan_of_packed_runs_writes_each_as_it_ends_and_tells_who_failed(
     settings = replace(SETTINGS, updates=1, heldout=1)
     methods = (Method.of("binary", system(path)),)
     plan = Plan(((PERSONA,),), methods, seeds=(0, 1, 2), settings=settings, packed=2)
-    console = Console(file=io.StringIO(), width=200)
-    found = run_benchmark(plan, tmp_path / "out", console=console)
+    shown = io.StringIO()
+    found = run_benchmark(plan, tmp_path / "out", console=Console(file=shown, width=200))
+    assert "packed runs are made for a GPU, and these have none" in shown.getvalue()
     assert [one["seed"] for one in found["failed_runs"]] == [1]
     assert found["results"][0]["seeds"] == [0, 2]
     records = read_runs(tmp_path / "out")
