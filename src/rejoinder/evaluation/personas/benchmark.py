@@ -140,8 +140,8 @@ def _warn_of_processors(job: Job, console: Console) -> None:
     if pick_device(job.config(Path()).model).type != "cpu":
         return
     console.print(
-        "packed runs are made for a GPU, and these have none: all of a pack wait for each other, so "
-        "that a single update may take many minutes; give a smaller --packed, or leave it out",
+        "packed runs are made for a GPU, and these have none: all of a pack wait for each other, "
+        "so that a single update may take many minutes; give a smaller --packed, or leave it out",
         style="yellow",
         soft_wrap=True,
     )
