@@ -8,7 +8,7 @@ import typer
 
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import Settings, settings_of
-from rejoinder.cli.terminal import counted, out, show_note, size
+from rejoinder.cli.terminal import ask_first, counted, out, show_note, size
 from rejoinder.errors import RejoinderError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def delete(
             show_note("this was a dry run: nothing was deleted")
             return
         if not yes:
-            typer.confirm("Delete all this for good?", abort=True)
+            ask_first("Delete all this for good?")
         done = journal.delete_sessions(chosen)
         deleted = f"{counted(done['sessions'], 'session')}, {counted(done['turns'], 'turn')}"
         out().print(f"{deleted} deleted")

@@ -10,7 +10,7 @@ import typer
 
 from rejoinder.cli.journal import open_journal
 from rejoinder.cli.settings import settings_of
-from rejoinder.cli.terminal import age, out, show_note
+from rejoinder.cli.terminal import age, ask_first, out, show_note
 
 if TYPE_CHECKING:
     from rejoinder.config import Config
@@ -90,7 +90,7 @@ def rollback(
             return
         if not yes:
             question = f"Serve version {version} of {target.policy} instead of version {live}?"
-            typer.confirm(question, abort=True)
+            ask_first(question)
         lineage = journal.rollback(target.policy, version, replay=replay)
     show_note(
         f"version {version} is live; engines take it up within seconds. "

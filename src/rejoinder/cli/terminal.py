@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from functools import cache
 from types import FrameType
 from typing import NoReturn
 
 from rich.console import Console
 from rich.text import Text
+
+from rejoinder.errors import RejoinderError
 
 
 @cache
@@ -33,6 +36,25 @@ def show_note(message: str) -> None:
     """Print a remark that is no result; where it cannot be written, the work goes on without."""
     with contextlib.suppress(OSError):  # such as a log on a full disk
         err().print(Text(message, style="dim"), soft_wrap=True)
+
+
+def ask_first(question: str) -> None:
+    """Go on only where a person says yes.
+
+    Raises:
+        Abort: one says no.
+        RejoinderError: nobody is there to ask.
+    """
+    import typer
+
+    try:
+        is_wanted = typer.confirm(question)
+    except typer.Abort:  # no answer came
+        if sys.stdin.isatty():
+            raise
+        raise RejoinderError("there is nobody to ask: add --yes") from None
+    if not is_wanted:
+        raise typer.Abort
 
 
 def age(seconds: float) -> str:

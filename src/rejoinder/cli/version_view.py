@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rejoinder.journal.records import PolicyVersion
 
 FIGURES = {
+    "scored": "samples with a verdict",
     "reward_mean": "mean verdict",
+    "answered_by": "answered most of these: version",
     "samples": "samples",
     "turns": "turns with a signal",
     "without_signal": "samples without a signal",

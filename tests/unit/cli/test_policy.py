@@ -99,6 +99,21 @@ def test_a_rollback_to_what_is_live_changes_nothing_and_says_so(tmp_path: Path) 
         assert journal.database.reader().exec_driver_sql("SELECT * FROM lineages").all() == []
 
 
+@pytest.mark.parametrize(
+    ("said", "live", "told"),
+    [("y\n", 0, "version 0 is live"), ("n\n", 1, "Aborted"), (None, 1, "nobody to ask: add --yes")],
+)
+def test_a_rollback_asks_first(said: str | None, live: int, told: str, tmp_path: Path) -> None:
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        story = Story.__new__(Story)
+        story.journal = journal
+        story.commit([])
+    result = CliRunner().invoke(app, ["policy", "rollback", "0"], input=said)
+    assert told in result.stderr + str(result.exception)
+    with SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}") as journal:
+        assert journal.live_versions()[0].version == live
+
+
 def test_after_a_rollback_list_and_version_say_why_steps_have_numbers_that_others_had(
     tmp_path: Path,
 ) -> None:
