@@ -97,8 +97,8 @@ class Fate(StrEnum):
     """A restart of the trainer took back the version that sampled it, and its steps have not been
     taken again up to there."""
     ROLLED_BACK = "rolled_back"
-    """The policy was rolled back from the version that sampled it, and too many steps lie
-    between."""
+    """The policy was rolled back from the version that sampled it, by a person and too many steps
+    lie between, or by the trainer."""
     DELETED = "deleted"
     """The conversation that its reply came in was deleted by a person."""
     LIMIT = "limit"

@@ -1034,6 +1034,24 @@ def test_a_rollback_by_the_trainer_gives_way_to_one_by_a_person(story: Story) ->
     assert story.journal.live_versions()[0].version == 0
 
 
+@pytest.mark.parametrize("by_trainer", [True, False])
+def test_what_a_fallen_version_answered_does_not_train_however_near(
+    story: Story, *, by_trainer: bool
+) -> None:
+    for _ in range(3):
+        story.commit([])
+    before, fallen = story.sample(version=1), story.sample(version=3)
+    cause = RollbackCause(story.lineage().lineage_id, "1% of 32 judged answers pleased")
+    story.journal.rollback(POLICY, 2, replay=False, cause=cause if by_trainer else None)
+    late = story.sample(version=3)
+    trains = {one.turn_id for one in story.take()}
+    assert before.turn_id in trains
+    for turn in (fallen, late):
+        assert (turn.turn_id in trains) is not by_trainer
+        if by_trainer:
+            assert story.sample_fate(turn) == Fate.ROLLED_BACK
+
+
 def test_a_rollback_with_replay_frees_what_was_consumed_later(story: Story) -> None:
     turns = []
     for _ in range(3):

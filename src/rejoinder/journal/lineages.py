@@ -195,8 +195,11 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
     nothing. Nor does what lies between an orphaned version and the one that took its step again:
     a restart goes on with the same optimizer, random state and samples, so both are alike; unless
     only one of the two moved the weights, as with another algorithm.
+
+    Where the trainer itself has rolled back, what was rolled back from is not among them, however
+    near: its answers pleased nobody, and are those of other weights.
     """
-    columns = (policy_versions.c[name] for name in ("version", "parent", "uri", "step"))
+    columns = (policy_versions.c[name] for name in ("version", "parent", "uri", "step", "state"))
     rows = connection.execute(
         sa.select(*columns, policy_versions.c.lineage_id)
         .where(policy_versions.c.policy == lineage.policy)
@@ -218,7 +221,14 @@ def fresh_versions(connection: Connection, lineage: Lineage, max_staleness: int)
         if not ring:
             break
         fresh = fresh | ring
+    if _was_opened_by_trainer(connection, lineage.lineage_id):
+        fresh = fresh - {row.version for row in rows if row.state == VersionState.REJECTED}
     return sorted(fresh)
+
+
+def _was_opened_by_trainer(connection: Connection, lineage_id: str) -> bool:
+    reason = sa.select(lineages.c.reason).where(lineages.c.lineage_id == lineage_id)
+    return connection.execute(reason).scalar() is not None
 
 
 _Neighbours: TypeAlias = defaultdict[int, set[int]]

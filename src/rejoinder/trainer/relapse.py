@@ -100,8 +100,9 @@ def judged_steps(versions: Sequence[PolicyVersion], lineage: Lineage) -> list[Ju
 
 
 def held_versions(versions: Sequence[PolicyVersion]) -> set[int]:
-    """Return the versions whose weights are still there."""
-    return {one.version for one in versions if one.files}
+    """Return the versions whose weights are still there, but those that were rolled back from."""
+    gone = (VersionState.REJECTED, VersionState.ORPHANED)
+    return {one.version for one in versions if one.files and one.state not in gone}
 
 
 def find_relapse(steps: Sequence[JudgedStep], held: Collection[int]) -> Relapse | None:

@@ -144,6 +144,9 @@ def test_only_versions_that_are_still_there_are_gone_back_to() -> None:
     found = find_relapse(changed(line, 4, files=False))
     assert found is not None
     assert found.version == 3
+    found = find_relapse(changed(line, 4, state=VersionState.REJECTED))
+    assert found is not None
+    assert found.version == 3
     gone = [replace(one, files=False) for one in line]
     assert find_relapse(gone) is None
     assert worth_keeping(gone) == set()
