@@ -1024,12 +1024,13 @@ def test_a_rollback_by_the_trainer_gives_way_to_one_by_a_person(story: Story) ->
         story.commit([])
     seen = story.lineage()
     person = story.journal.rollback(POLICY, 1, replay=False)
-    late = RollbackCause(seen.lineage_id, "1% of 32 judged answers pleased")
+    held = (LEASE, story.lease())
+    late = RollbackCause(seen.lineage_id, "1% of 32 judged answers pleased", *held)
     with pytest.raises(JournalError, match="closed meanwhile"):
         story.journal.rollback(POLICY, 2, replay=False, cause=late)
     assert story.lineage().lineage_id == person.lineage_id
     assert story.journal.live_versions()[0].version == 1
-    now = RollbackCause(person.lineage_id, "1% of 32 judged answers pleased")
+    now = RollbackCause(person.lineage_id, "1% of 32 judged answers pleased", *held)
     story.journal.rollback(POLICY, 0, replay=False, cause=now)
     assert story.journal.live_versions()[0].version == 0
 
@@ -1041,7 +1042,8 @@ def test_what_a_fallen_version_answered_does_not_train_however_near(
     for _ in range(3):
         story.commit([])
     before, fallen = story.sample(version=1), story.sample(version=3)
-    cause = RollbackCause(story.lineage().lineage_id, "1% of 32 judged answers pleased")
+    why = "1% of 32 judged answers pleased"
+    cause = RollbackCause(story.lineage().lineage_id, why, LEASE, story.lease())
     story.journal.rollback(POLICY, 2, replay=False, cause=cause if by_trainer else None)
     late = story.sample(version=3)
     trains = {one.turn_id for one in story.take()}
@@ -1050,6 +1052,23 @@ def test_what_a_fallen_version_answered_does_not_train_however_near(
         assert (turn.turn_id in trains) is not by_trainer
         if by_trainer:
             assert story.sample_fate(turn) == Fate.ROLLED_BACK
+
+
+def test_a_trainer_that_has_lost_its_lease_rolls_nothing_back(story: Story) -> None:
+    """It may have seen versions that its successor has taken back since."""
+    old = story.journal.acquire_lease(LEASE, "trainer-1", ttl_s=-1)
+    assert old is not None
+    fence = story.lease("trainer-2")
+    for _ in range(2):
+        story.commit([], fence=fence)
+    lineage = story.lineage().lineage_id
+    why = "1% of 32 judged answers pleased"
+    with pytest.raises(LeaseLost):
+        cause = RollbackCause(lineage, why, LEASE, old)
+        story.journal.rollback(POLICY, 1, replay=False, cause=cause)
+    assert story.lineage().lineage_id == lineage
+    story.journal.rollback(POLICY, 1, replay=False, cause=RollbackCause(lineage, why, LEASE, fence))
+    assert story.lineage().from_version == 1
 
 
 def test_a_rollback_with_replay_frees_what_was_consumed_later(story: Story) -> None:

@@ -319,6 +319,7 @@ class PolicyJournal(Protocol):
         Raises:
             JournalError: the version cannot be served, or the lineage of the ``cause`` is open no
                 more: somebody has rolled back meanwhile, and knows better.
+            LeaseLost: the trainer of the ``cause`` holds its lease no more.
         """
         ...
 

@@ -171,7 +171,10 @@ def rollback(
     Raises:
         JournalError: there is no such version, it is orphaned, or its weights were deleted; or the
             lineage of the ``cause`` is open no more.
+        LeaseLost: the trainer of the ``cause`` holds its lease no more.
     """
+    if cause is not None:
+        leasing.check(connection, cause.lease, cause.fence)
     target = connection.execute(
         sa.select(policy_versions).where(_version(policy, to_version))
     ).first()

@@ -263,6 +263,9 @@ class RollbackCause:
     lineage_id: str
     """The lineage in which the policy has fallen."""
     reason: str
+    lease: str
+    """Of the trainer, with its fence: who has lost it rolls nothing back."""
+    fence: int
 
 
 @dataclass(frozen=True, slots=True)

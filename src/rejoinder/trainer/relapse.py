@@ -84,25 +84,32 @@ class Relapse:
 def judged_steps(versions: Sequence[PolicyVersion], lineage: Lineage) -> list[JudgedStep]:
     """Return the steps of an open lineage that had verdicts, in order.
 
-    What was before it does not count: a rollback begins anew.
+    What was before it does not count: a rollback begins anew. Nor does what rejected versions had
+    answered before it and trains after it: that is why they were left.
 
     Args:
         versions: all of the policy.
         lineage: the open one.
     """
+    rejected = {one.version for one in versions if one.state is VersionState.REJECTED}
     own = [
         one
         for one in versions
         if one.lineage_id == lineage.lineage_id and one.state is not VersionState.ORPHANED
     ]
     ordered = sorted(own, key=lambda one: one.version)
-    return [step for one in ordered if (step := JudgedStep.of(one.metrics)) is not None]
+    steps = [step for one in ordered if (step := JudgedStep.of(one.metrics)) is not None]
+    return [step for step in steps if step.answered_by not in rejected]
 
 
 def held_versions(versions: Sequence[PolicyVersion]) -> set[int]:
-    """Return the versions whose weights are still there, but those that were rolled back from."""
-    gone = (VersionState.REJECTED, VersionState.ORPHANED)
-    return {one.version for one in versions if one.files and one.state not in gone}
+    """Return the versions that can be gone back to.
+
+    Their weights are still there, nobody has rolled back from them, and no restart has taken them
+    back.
+    """
+    left = (VersionState.ORPHANED, VersionState.REJECTED)
+    return {one.version for one in versions if one.files and one.state not in left}
 
 
 def find_relapse(steps: Sequence[JudgedStep], held: Collection[int]) -> Relapse | None:
@@ -116,7 +123,10 @@ def find_relapse(steps: Sequence[JudgedStep], held: Collection[int]) -> Relapse 
     if good is None:
         return None
     version, before = good
-    now = _together(steps[-NEWEST_STEPS:])
+    newest = steps[-NEWEST_STEPS:]
+    if any(one.answered_by == version for one in newest):
+        return None  # the same version pleases less now: people have changed, and no weights
+    now = _together(newest)
     has_fallen = now.share <= (1 - LEAST_LOSS) * before.share
     if not has_fallen or _sigmas(before, now) < SIGMAS:
         return None

@@ -230,10 +230,12 @@ class TrainingLoop:
         found = find_relapse(judged_steps(versions, run.lineage), held_versions(versions))
         if found is None:
             return
-        run.lease.check()
-        cause = RollbackCause(run.lineage.lineage_id, str(found))
+        lease = run.lease
+        cause = RollbackCause(run.lineage.lineage_id, str(found), lease.name, lease.fence)
         try:
             self._journal.rollback(self._policy, found.version, replay=False, cause=cause)
+        except LeaseLost:
+            raise
         except JournalError:
             if not self._was_rolled_back(run):
                 raise

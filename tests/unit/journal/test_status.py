@@ -221,6 +221,7 @@ def test_a_rollback_is_told_with_the_step_from_which_steps_are_counted_on(story:
         assert (told["version"], told["step"]) == (version, step)
         assert told["ago_s"] >= 0
         assert told["reason"] is None
-    cause = RollbackCause(story.lineage().lineage_id, "1% of 32 judged answers pleased")
+    lineage, held = story.lineage().lineage_id, (LEASE, story.lease())
+    cause = RollbackCause(lineage, "1% of 32 judged answers pleased", *held)
     story.journal.rollback(POLICY, 1, replay=False, cause=cause)
     assert status(story)["training"]["rollback"]["reason"] == cause.reason

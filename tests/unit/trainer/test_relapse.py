@@ -117,6 +117,46 @@ def test_where_samples_have_piled_up_it_goes_back_to_who_answered_them() -> None
     assert found.version == 2
 
 
+def test_nothing_is_gone_back_to_that_displeases_now() -> None:
+    """Samples had piled up: one version answered the good steps and the bad ones."""
+    line = versions(COLLAPSE)
+    late = [replace(one, metrics=one.metrics | {"answered_by": 0}) for one in line]
+    assert find_relapse(late) is None
+    line = versions([*COLLAPSE[:3], 16, *COLLAPSE[3:]])
+    bad = [replace(one, metrics=one.metrics | {"answered_by": 3}) for one in line[-2:]]
+    assert find_relapse([*line[:-2], *bad]) is None
+
+
+def test_answers_of_versions_that_were_left_neither_count_nor_are_gone_back_to() -> None:
+    """After a rollback what they had answered before it may still train, all of it after one."""
+    line = versions([0, 0, 0, 0, 0, *COLLAPSE])
+    before = [replace(one, lineage_id="old") if one.version in range(1, 6) else one for one in line]
+    replayed = [
+        replace(one, metrics=one.metrics | {"answered_by": one.version - 6})
+        if one.version > 5
+        else one
+        for one in before
+    ]
+    assert find_relapse(replayed) is not None
+    for number in range(1, 6):
+        replayed = changed(replayed, number, state=VersionState.REJECTED)
+    assert held_versions(replayed) == {0, *range(6, 11)}
+    assert find_relapse(replayed) is None
+    # Only the bad steps come from there, as where they had piled up when somebody rolled back.
+    again = [
+        replace(one, state=VersionState.RETIRED) if one.version < 4 else one for one in replayed
+    ]
+    assert find_relapse(again) is None
+
+
+def test_what_a_restart_took_back_is_not_gone_back_to() -> None:
+    """Its samples train again; it has files where its step had changed no weights."""
+    line = versions([15, 15, 16, 15, 14, 1, 0])
+    found = find_relapse(changed(line, 4, state=VersionState.ORPHANED))
+    assert found is not None
+    assert found.version == 2  # by then the fourth step is none, and 4 answered the fifth
+
+
 def test_steps_without_verdicts_say_nothing() -> None:
     line = versions(COLLAPSE)
     unjudged = [replace(one, metrics={"samples": 16}) for one in line]

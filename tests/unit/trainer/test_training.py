@@ -355,10 +355,28 @@ def test_a_policy_goes_back_to_who_answered_and_not_to_what_steps_have_made_sinc
     make_trainer: Make, story: TrainStory
 ) -> None:
     """Samples had piled up, and the version that the good steps began with pleased nobody."""
-    for number, reward in enumerate([1] * 12 + [-1] * 8):
-        story.add_sample(reward, seed=number)
+    for number in range(12):
+        story.add_sample(1, seed=number)
     trainer = make_trainer()
+    trainer.until(lambda: 3 in story.versions())
+    for number in range(8):
+        story.add_sample(-1, seed=12 + number, version=3)
     trainer.until(lambda: 5 in story.versions() and story.live() == 0)
+
+
+def test_a_replay_that_somebody_wanted_is_not_undone(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    """What rejected versions had answered trains again, in the order in which it fell."""
+    trainer = make_trainer(auto_rollback=False, keep_versions=9)
+    fall(trainer, story)
+    trainer.stop()
+    story.journal.rollback(POLICY, 0, replay=True)
+    again = make_trainer(keep_versions=9, max_staleness=20)
+    again.until(lambda: 10 in story.versions())
+    again.stop()
+    assert story.live() == 10
+    assert "auto_rollbacks" not in story.counters()
 
 
 def test_a_fall_that_a_kill_left_is_seen_at_the_next_start(
