@@ -145,16 +145,18 @@ def _good(
 ) -> tuple[int, Pleased] | None:
     """Return who answered good steps that ended by the place ``until``, and how that pleased.
 
-    Those are the newest that pleased ``NEARLY_BEST``; only versions whose weights are still there.
+    Those are the newest that pleased ``NEARLY_BEST``; only versions whose weights are still there,
+    though all count for the best: else retention would lower what a slow fall is compared with. Of
+    none so good the best is taken.
     """
-    found: list[tuple[int, Pleased]] = []
-    for end in range(max(GOOD_STEPS, until - STEPS_BACK), until + 1):
-        answered = steps[end - 1].answered_by
-        if answered in held:
-            found.append((answered, _together(steps[end - GOOD_STEPS : end])))
+    ends = range(max(GOOD_STEPS, until - STEPS_BACK), until + 1)
+    found = [
+        (steps[end - 1].answered_by, _together(steps[end - GOOD_STEPS : end])) for end in ends
+    ]
     best = max((pleased.share for _, pleased in found), default=0.0)
-    good = [one for one in found if one[1].share >= NEARLY_BEST * best]
-    return good[-1] if good else None
+    there = [one for one in found if one[0] in held]
+    good = [one for one in there if one[1].share >= NEARLY_BEST * best]
+    return good[-1] if good else max(there, key=lambda one: one[1].share, default=None)
 
 
 def _together(steps: Sequence[JudgedStep]) -> Pleased:

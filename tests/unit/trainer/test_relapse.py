@@ -192,6 +192,27 @@ def test_only_versions_that_are_still_there_are_gone_back_to() -> None:
     assert worth_keeping(gone) == set()
 
 
+SLOW_FALL = [16, 16, 16, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("keep_versions", [1, 2, 4, 8])
+def test_a_slow_fall_is_seen_as_soon_with_few_weights_as_with_all(keep_versions: int) -> None:
+    kept: set[int] = {0}
+    for end in range(2, len(SLOW_FALL) + 2):
+        whole = versions(SLOW_FALL)[:end]
+        kept.add(whole[-1].version)
+        known = [replace(one, files=one.version in kept) for one in whole]
+        newest = sorted(kept)[-keep_versions:]
+        kept = {0} | worth_keeping(known) | set(newest)
+        known = [replace(one, files=one.version in kept) for one in whole]
+        found = find_relapse(known)
+        assert found == find_relapse(whole)
+        if found is not None:
+            break
+    assert found is not None
+    assert found.before.share > 0.9
+
+
 def test_whoever_is_gone_back_to_was_worth_keeping_at_each_step_before() -> None:
     rng = random.Random(3)
     for _ in range(30):
