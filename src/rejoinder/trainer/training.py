@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,8 +22,8 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal.base import TrainJournal, WatchJournal
-from rejoinder.journal.records import RollbackCause, TrainSample
-from rejoinder.policy.files import PolicyFiles
+from rejoinder.journal.records import PolicyVersion, RollbackCause, TrainSample
+from rejoinder.policy.files import PolicyFiles, has_weights
 from rejoinder.policy.registry import PolicyRegistry, RegistryJournal
 from rejoinder.trainer.base import StepFigures, TeacherAway, TeacherFailed, TrainerBackend
 from rejoinder.trainer.evaluation import Evaluator
@@ -220,14 +221,14 @@ class TrainingLoop:
         if not self._config.auto_rollback:
             return set()
         versions = self._registry.versions()
-        return worth_keeping(judged_steps(versions, run.lineage), held_versions(versions))
+        return worth_keeping(judged_steps(versions, run.lineage), _held(versions))
 
     def _recover(self, run: Run) -> None:
         """Go back to where answers pleased, if they please far less now."""
         if not (self._config.auto_rollback and run.is_current):
             return
         versions = self._registry.versions()
-        found = find_relapse(judged_steps(versions, run.lineage), held_versions(versions))
+        found = find_relapse(judged_steps(versions, run.lineage), _held(versions))
         if found is None:
             return
         lease = run.lease
@@ -370,3 +371,9 @@ class TrainingLoop:
         for alarm in alarms:
             log.warning("alarm", problem=alarm)
         return alarms
+
+
+def _held(versions: Sequence[PolicyVersion]) -> set[int]:
+    """Return the versions to go back to: damaged weights would end the training."""
+    recorded = held_versions(versions)
+    return {one.version for one in versions if one.version in recorded and has_weights(one)}

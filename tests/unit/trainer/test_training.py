@@ -391,6 +391,21 @@ def test_a_fall_that_a_kill_left_is_seen_at_the_next_start(
     make_trainer().until(lambda: story.live() == 2)
 
 
+def test_a_policy_does_not_go_back_to_weights_that_are_missing_on_disk(
+    make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "_recover", lambda self, run: None)
+        before = make_trainer()
+        fall(before, story)
+        before.stop()
+    shutil.rmtree(before.files.version(2))
+    trainer = make_trainer()
+    trainer.until(lambda: collecting(story) == "collecting 0/4" and bool(trainer.backend.loads))
+    trainer.stop()
+    assert story.live() == 5
+
+
 def test_a_person_who_rolls_back_meanwhile_knows_better(
     make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
