@@ -1067,7 +1067,8 @@ def test_a_trainer_that_has_lost_its_lease_rolls_nothing_back(story: Story) -> N
         cause = RollbackCause(lineage, why, LEASE, old)
         story.journal.rollback(POLICY, 1, replay=False, cause=cause)
     assert story.lineage().lineage_id == lineage
-    story.journal.rollback(POLICY, 1, replay=False, cause=RollbackCause(lineage, why, LEASE, fence))
+    cause = RollbackCause(lineage, why, LEASE, fence)
+    story.journal.rollback(POLICY, 1, replay=False, cause=cause)
     assert story.lineage().from_version == 1
 
 

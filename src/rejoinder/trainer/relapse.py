@@ -150,9 +150,7 @@ def _good(
     none so good the best is taken.
     """
     ends = range(max(GOOD_STEPS, until - STEPS_BACK), until + 1)
-    found = [
-        (steps[end - 1].answered_by, _together(steps[end - GOOD_STEPS : end])) for end in ends
-    ]
+    found = [(steps[end - 1].answered_by, _together(steps[end - GOOD_STEPS : end])) for end in ends]
     best = max((pleased.share for _, pleased in found), default=0.0)
     there = [one for one in found if one[0] in held]
     good = [one for one in there if one[1].share >= NEARLY_BEST * best]

@@ -364,9 +364,7 @@ def test_a_policy_goes_back_to_who_answered_and_not_to_what_steps_have_made_sinc
     trainer.until(lambda: 5 in story.versions() and story.live() == 0)
 
 
-def test_a_replay_that_somebody_wanted_is_not_undone(
-    make_trainer: Make, story: TrainStory
-) -> None:
+def test_a_replay_that_somebody_wanted_is_not_undone(make_trainer: Make, story: TrainStory) -> None:
     """What rejected versions had answered trains again, in the order in which it fell."""
     trainer = make_trainer(auto_rollback=False, keep_versions=9)
     fall(trainer, story)
