@@ -1063,8 +1063,8 @@ def test_a_trainer_that_has_lost_its_lease_rolls_nothing_back(story: Story) -> N
         story.commit([], fence=fence)
     lineage = story.lineage().lineage_id
     why = "1% of 32 judged answers pleased"
+    cause = RollbackCause(lineage, why, LEASE, old)
     with pytest.raises(LeaseLost):
-        cause = RollbackCause(lineage, why, LEASE, old)
         story.journal.rollback(POLICY, 1, replay=False, cause=cause)
     assert story.lineage().lineage_id == lineage
     cause = RollbackCause(lineage, why, LEASE, fence)
