@@ -27,7 +27,7 @@ from sqlalchemy import (
     and_,
 )
 
-REVISION = "0012"
+REVISION = "0013"
 """The newest migration; a database at another revision is upgraded or refused."""
 
 metadata = MetaData(
