@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,7 +21,7 @@ from rejoinder.algorithms.base import Algorithm
 from rejoinder.config import TrainerConfig
 from rejoinder.errors import JournalError, LeaseLost
 from rejoinder.journal.base import TrainJournal, WatchJournal
-from rejoinder.journal.records import PolicyVersion, RollbackCause, TrainSample
+from rejoinder.journal.records import RollbackCause, TrainSample
 from rejoinder.policy.files import PolicyFiles, has_weights
 from rejoinder.policy.registry import PolicyRegistry, RegistryJournal
 from rejoinder.trainer.base import StepFigures, TeacherAway, TeacherFailed, TrainerBackend
@@ -34,6 +33,8 @@ from rejoinder.trainer.progress import StepProgress
 from rejoinder.trainer.publish import Publisher, Run
 from rejoinder.trainer.recovery import resume
 from rejoinder.trainer.relapse import (
+    JudgedStep,
+    Relapse,
     find_relapse,
     held_versions,
     judged_steps,
@@ -138,7 +139,7 @@ class TrainingLoop:
                 lease.check()
                 continue
             try:
-                self._recover(run)  # where a kill came before it
+                self._go_back(run, find_relapse(*self._judged(run)))  # a kill came first
                 while run.is_current and not stop.is_set():
                     self._work(run, stop)
             except LeaseLost:
@@ -209,27 +210,31 @@ class TrainingLoop:
             return
         for reason, amount in prepared.hint_faults.items():
             self._journal.count(ROLE, "dropped_hints", reason, amount)
-        spared = self._spared(run)
+        steps, held = self._judged(run)
+        found = find_relapse(steps, held)  # before retention, which may delete what it names
+        spared = worth_keeping(steps, held) | (set() if found is None else {found.version})
         self._registry.apply_retention(
             run.lineage, self._config.keep_versions, self._config.keep_checkpoints, spared
         )
         self._tell(run, prepared, figures, metrics)
-        self._recover(run)
+        self._go_back(run, found)
 
-    def _spared(self, run: Run) -> set[int]:
-        """Return the versions whose weights a relapse might need."""
+    def _judged(self, run: Run) -> tuple[list[JudgedStep], set[int]]:
+        """Return the steps that a relapse shows in, and the versions that can be gone back to.
+
+        Weights that are missing on disk would end the training. Nothing at all where the policy is
+        to stay as it is.
+        """
         if not self._config.auto_rollback:
-            return set()
+            return [], set()
         versions = self._registry.versions()
-        return worth_keeping(judged_steps(versions, run.lineage), _held(versions))
+        recorded = held_versions(versions)
+        held = {one.version for one in versions if one.version in recorded and has_weights(one)}
+        return judged_steps(versions, run.lineage), held
 
-    def _recover(self, run: Run) -> None:
+    def _go_back(self, run: Run, found: Relapse | None) -> None:
         """Go back to where answers pleased, if they please far less now."""
-        if not (self._config.auto_rollback and run.is_current):
-            return
-        versions = self._registry.versions()
-        found = find_relapse(judged_steps(versions, run.lineage), _held(versions))
-        if found is None:
+        if found is None or not run.is_current:
             return
         lease = run.lease
         cause = RollbackCause(run.lineage.lineage_id, str(found), lease.name, lease.fence)
@@ -371,9 +376,3 @@ class TrainingLoop:
         for alarm in alarms:
             log.warning("alarm", problem=alarm)
         return alarms
-
-
-def _held(versions: Sequence[PolicyVersion]) -> set[int]:
-    """Return the versions to go back to: damaged weights would end the training."""
-    recorded = held_versions(versions)
-    return {one.version for one in versions if one.version in recorded and has_weights(one)}

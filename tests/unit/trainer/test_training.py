@@ -377,11 +377,24 @@ def test_a_replay_that_somebody_wanted_is_not_undone(make_trainer: Make, story: 
     assert "auto_rollbacks" not in story.counters()
 
 
+def test_what_a_fall_leads_back_to_is_not_deleted_just_before(
+    make_trainer: Make, story: TrainStory
+) -> None:
+    """The fourth step was good enough to go back to later, and so the third needed no more."""
+    trainer = make_trainer(batch_size=8, keep_versions=1, checkpoint_every=100)
+    for version, pleased in enumerate((8, 8, 8, 6, 0)):
+        for seed in range(8):
+            reward = 1 if seed < pleased else -1
+            story.add_sample(reward, seed=8 * version + seed, version=version)
+        trainer.until(lambda made=version + 1: made in story.versions())  # type: ignore[misc]
+    trainer.until(lambda: story.live() == 2)
+
+
 def test_a_fall_that_a_kill_left_is_seen_at_the_next_start(
     make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_recover", lambda self, run: None)
+        patch.setattr(TrainingLoop, "_go_back", lambda self, run, found: None)
         killed = make_trainer()
         fall(killed, story)
         killed.stop()
@@ -393,7 +406,7 @@ def test_a_policy_does_not_go_back_to_weights_that_are_missing_on_disk(
     make_trainer: Make, story: TrainStory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_recover", lambda self, run: None)
+        patch.setattr(TrainingLoop, "_go_back", lambda self, run, found: None)
         before = make_trainer()
         fall(before, story)
         before.stop()

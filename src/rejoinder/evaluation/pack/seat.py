@@ -249,13 +249,13 @@ class Seat:
 
         One that changed no weights, so that nothing ``moved``, makes none older.
         """
+        # Of the steps before: what this one may go back to is still held then.
+        self.held = worth_keeping(self._steps, self.held) | {self._version}
         if self._taken is not None:
             self._steps.append(self._taken)
         self._version += 1
+        self.held.add(self._version)
         self._moves.append(self._moves[-1] + moved)
-        newest = {self._version, self._version - 1}
-        self.held |= newest
-        self.held = worth_keeping(self._steps, self.held) | newest
         most = self._parts.config.trainer.max_staleness
         self._ready = [one for one in self._ready if self._distance(one[1].oldest_version) <= most]
 
