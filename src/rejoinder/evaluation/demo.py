@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rejoinder.config import Config, TeacherConfig, TrainerConfig
+from rejoinder.config import Config, LossConfig, TrainerConfig
 from rejoinder.evaluation.demo_report import show_demo
 from rejoinder.evaluation.live_view import LiveView
 from rejoinder.evaluation.personas.described import describe_system, differences
@@ -40,7 +40,7 @@ SETTINGS = BenchmarkSettings(
 """Only the start and the end are measured, to save time, and sessions are no limit."""
 TOOK = "504 s on two cores of a shared host (AMD EPYC)"
 """As the README has it."""
-TRAINER = TrainerConfig(verdict_weight=2.0, teacher=TeacherConfig(weights="ema", hint_times=2))
+TRAINER = TrainerConfig(verdict_weight=2.0, loss=LossConfig(aggregation="token_mean"))
 """Where it trains otherwise than the benchmark: hints have a greater say, since none of the start
 model's answers please and it heeds this wish, in 0.76 of 200 answers told twice and 0.70 told once.
 """

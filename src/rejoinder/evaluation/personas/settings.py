@@ -26,8 +26,8 @@ TRAINING = TrainerConfig(
     verdict_weight=16.0,
     baseline="leave_one_out",
     betas=(0.9, 0.98),
-    teacher=TeacherConfig(weights="frozen"),
-    loss=LossConfig(kl_coefficient=0.05, aggregation="token_mean"),
+    teacher=TeacherConfig(weights="ema", hint_times=2),
+    loss=LossConfig(kl_coefficient=0.05, aggregation="turn_mean"),
 )
 """How the system trains where the configuration file says nothing else. Chosen by runs of
 ``combine``: ``docs/how-to/compare-methods.md`` and ``docs/open-work.md`` have what was tried.
