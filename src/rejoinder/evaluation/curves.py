@@ -54,6 +54,16 @@ def draw_in_terminal(curves: Sequence[Curve], width: int = _WIDTH, height: int =
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """A single run from where the mean of all ends."""
+
+    xs: Sequence[float]
+    values: Sequence[float]
+    ringed: bool
+    """Whether its last point is marked with a ring."""
+
+
+@dataclass(frozen=True, slots=True)
 class Band:
     """A line with the interval around each of its points."""
 
@@ -65,6 +75,8 @@ class Band:
     highs: Sequence[float]
     seeds: int | None = None
     """Of how many runs it is the mean."""
+    tails: Sequence[Tail] = ()
+    """How its runs went on after the mean had ended; drawn thin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,11 @@ def _draw(axes: Any, panel: Panel, colors: Mapping[str, str]) -> dict[str, Any]:
             band.xs, band.values, marker="o", markersize=4, color=color
         )
         axes.fill_between(band.xs, band.lows, band.highs, color=color, alpha=0.15, linewidth=0)
+        for tail in band.tails:
+            axes.plot(tail.xs, tail.values, linewidth=0.8, alpha=0.5, color=color)
+            if tail.ringed:
+                ring = {"marker": "o", "markersize": 8, "markerfacecolor": "none"}
+                axes.plot(tail.xs[-1:], tail.values[-1:], color=color, **ring)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
     axes.set_ylim(-0.02, 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
-from rejoinder.evaluation.curves import Band, Curve, Panel, draw_in_terminal, save_panels, save_png
+from rejoinder.evaluation.curves import (
+    Band,
+    Curve,
+    Panel,
+    Tail,
+    draw_in_terminal,
+    save_panels,
+    save_png,
+)
 from rejoinder.evaluation.statistics import Share
 
 
@@ -74,3 +83,18 @@ def test_a_legend_of_long_labels_stays_within_the_figure(
     shown = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= shown.x0
     assert shown.x1 <= figure.bbox.x1
+
+
+def test_runs_that_go_on_after_the_mean_are_drawn_thin_in_its_color_and_ringed_where_told(
+    figures: list[Figure], tmp_path: Path
+) -> None:
+    tails = [Tail([1, 2, 3], [0.5, 0.7, 0.9], ringed=True), Tail([1, 2], [0.3, 0.2], ringed=False)]
+    save_panels([Panel("p", [replace(band("opd", 2), tails=tails)])], tmp_path / "c.png")
+    (axes,) = figures[0].axes
+    mean, first, ring, second = axes.lines
+    assert list(first.get_xdata()) == [1, 2, 3]
+    assert (list(ring.get_xdata()), list(ring.get_ydata())) == ([3], [0.9])
+    assert list(second.get_ydata()) == [0.3, 0.2]
+    assert {line.get_color() for line in axes.lines} == {mean.get_color()}
+    assert first.get_linewidth() < mean.get_linewidth()
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["opd (2 seeds)"]

@@ -46,6 +46,16 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCurve:
+    """The held-out pass rates of one run."""
+
+    points: tuple[tuple[int, float], ...]
+    """(updates, rate), in order."""
+    converged: bool
+    """Whether it ended because it had."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """A run of which nobody knows in how many sessions it would have converged, and why."""
 
@@ -83,6 +93,9 @@ class Outcome:
     divergence: Estimate | None
     """Of the last version; None where it could not be measured."""
     curve: tuple[CurvePoint, ...]
+    """The mean, up to where the shortest run has got."""
+    run_curves: tuple[RunCurve, ...]
+    """By seed."""
     failures: Failures
 
 
@@ -277,6 +290,7 @@ def _outcome(subject: Subject, method: str, watched: Sequence[_Watched], horizon
             [run.measured[-1].divergence for run in runs], -math.inf, math.inf
         ),
         curve=_curve(runs, subject.persona),
+        run_curves=tuple(_run_curve(run, subject.persona) for run in runs),
         failures=Failures(
             requests=sum(one.run.failed_requests for one in watched),
             lost_sessions=sum(one.run.lost_sessions for one in watched),
@@ -310,6 +324,13 @@ def _curve(runs: Sequence[RunRecord], persona: str) -> tuple[CurvePoint, ...]:
         )
         for updates in points
         if updates <= reached
+    )
+
+
+def _run_curve(run: RunRecord, persona: str) -> RunCurve:
+    return RunCurve(
+        tuple((run.updates_until(one), one.personas[persona].passed.value) for one in run.measured),
+        run.ended is Ended.CONVERGED,
     )
 
 

@@ -13,8 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rejoinder.evaluation.curves import Band, Panel, save_panels
-from rejoinder.evaluation.personas.outcomes import Comparison, Outcome, comparisons, outcomes
+from rejoinder.evaluation.curves import Band, Panel, Tail, save_panels
+from rejoinder.evaluation.personas.outcomes import (
+    Comparison,
+    Outcome,
+    RunCurve,
+    comparisons,
+    outcomes,
+)
 from rejoinder.evaluation.personas.persona import Persona
 from rejoinder.evaluation.personas.records import RunRecord
 from rejoinder.evaluation.statistics import MIN_RUNS, Estimate
@@ -99,7 +105,14 @@ def _band(outcome: Outcome) -> Band:
         [one.value if one.low is None else one.low for one in estimates],
         [one.value if one.high is None else one.high for one in estimates],
         len(outcome.seeds),
+        [_tail(run, points[-1].updates) for run in outcome.run_curves],
     )
+
+
+def _tail(run: RunCurve, end: int) -> Tail:
+    """Return how a run went on after ``end``, where the mean has its last point."""
+    left = [point for point in run.points if point[0] >= end]
+    return Tail([updates for updates, _ in left], [rate for _, rate in left], run.converged)
 
 
 def _table(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Table:

@@ -173,6 +173,19 @@ def test_a_curve_reaches_as_far_as_all_runs_and_bridges_what_was_not_measured() 
     assert curve == [(0, pytest.approx(0.1)), (1, pytest.approx(0.3)), (2, pytest.approx(0.6))]
 
 
+def test_each_run_has_its_own_curve_to_its_own_end() -> None:
+    long = run(measurements=[measured(0, 0), measured(2, 6), measured(3, 8)])
+    short = replace(
+        run(measurements=[measured(0, 2), measured(2, 9)], seed=1), ended=Ended.CONVERGED
+    )
+    (found,) = outcomes([long, short])
+    assert [one.points for one in found.run_curves] == [
+        ((0, 0.0), (2, 0.6), (3, 0.8)),
+        ((0, 0.2), (2, 0.9)),
+    ]
+    assert [one.converged for one in found.run_curves] == [False, True]
+
+
 def test_a_gateway_that_had_learnt_before_starts_its_curve_at_zero() -> None:
     (found,) = outcomes([run(measurements=[measured(5, 2), measured(7, 6)])])
     assert [point.updates for point in found.curve] == [0, 2]
