@@ -14,6 +14,8 @@ _WIDTH, _HEIGHT = 60, 12
 _PANELS_IN_A_ROW = 3
 _MARK, _LETTER = 0.7, 0.09
 """Inches of a legend that a line's mark and a letter take."""
+_RING: dict[str, Any] = {"marker": "o", "markersize": 8, "markerfacecolor": "none"}
+_RING_SAID = "single run; ring: ended converged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def draw_in_terminal(curves: Sequence[Curve], width: int = _WIDTH, height: int =
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A single run from where the mean of all ends."""
+    """A single run from the last point of the mean of all on, that point included."""
 
     xs: Sequence[float]
     values: Sequence[float]
@@ -76,7 +78,7 @@ class Band:
     seeds: int | None = None
     """Of how many runs it is the mean."""
     tails: Sequence[Tail] = ()
-    """How its runs went on after the mean had ended; drawn thin."""
+    """How its runs went on from the mean's last point; drawn thin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def save_panels(panels: Sequence[Panel], path: Path) -> None:
     """Draw panels side by side, three in a row, into a PNG file; below them what the lines are."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     columns = min(_PANELS_IN_A_ROW, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -111,6 +114,9 @@ def save_panels(panels: Sequence[Panel], path: Path) -> None:
         lines |= _draw(figure.add_subplot(rows, columns, number), panel, colors)
     if lines:
         said = [label + _seeds(label, panels) for label in labels]
+        if any(tail.ringed for panel in panels for band in panel.bands for tail in band.tails):
+            lines[_RING_SAID] = Line2D([], [], linewidth=0.8, color="0.4", **_RING)
+            labels, said = {**labels, _RING_SAID: None}, [*said, _RING_SAID]
         fitting = int(size[0] / (_MARK + _LETTER * max(map(len, said))))
         # Outside: in a panel that is full it would lie over lines.
         figure.legend(
@@ -158,8 +164,7 @@ def _draw(axes: Any, panel: Panel, colors: Mapping[str, str]) -> dict[str, Any]:
         for tail in band.tails:
             axes.plot(tail.xs, tail.values, linewidth=0.8, alpha=0.5, color=color)
             if tail.ringed:
-                ring = {"marker": "o", "markersize": 8, "markerfacecolor": "none"}
-                axes.plot(tail.xs[-1:], tail.values[-1:], color=color, **ring)
+                axes.plot(tail.xs[-1:], tail.values[-1:], color=color, **_RING)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
     axes.set_ylim(-0.02, 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

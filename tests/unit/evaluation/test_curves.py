@@ -96,5 +96,8 @@ def test_runs_that_go_on_after_the_mean_are_drawn_thin_in_its_color_and_ringed_w
     assert (list(ring.get_xdata()), list(ring.get_ydata())) == ([3], [0.9])
     assert list(second.get_ydata()) == [0.3, 0.2]
     assert {line.get_color() for line in axes.lines} == {mean.get_color()}
-    assert first.get_linewidth() < mean.get_linewidth()
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["opd (2 seeds)"]
+    assert 0 < first.get_linewidth() < mean.get_linewidth()
+    assert first.get_alpha() > 0
+    assert ring.get_markerfacecolor() == "none"
+    said = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert said == ["opd (2 seeds)", "single run; ring: ended converged"]

@@ -51,8 +51,13 @@ class RunCurve:
 
     points: tuple[tuple[int, float], ...]
     """(updates, rate), in order."""
-    converged: bool
-    """Whether it ended because it had."""
+    ended_converged: bool
+    """Whether it ended because all its personas had; without ``until_converged`` none does."""
+
+    def after(self, updates: int) -> tuple[tuple[int, float], ...]:
+        """Return how it went on: the rate that held at ``updates``, and what was measured later."""
+        held = [rate for point, rate in self.points if point <= updates][-1]
+        return ((updates, held), *(one for one in self.points if one[0] > updates))
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,9 +110,9 @@ def _band(outcome: Outcome) -> Band:
 
 
 def _tail(run: RunCurve, end: int) -> Tail:
-    """Return how a run went on after ``end``, where the mean has its last point."""
-    left = [point for point in run.points if point[0] >= end]
-    return Tail([updates for updates, _ in left], [rate for _, rate in left], run.converged)
+    """Return how a run went on from ``end``, where the mean has its last point."""
+    left = run.after(end)
+    return Tail([updates for updates, _ in left], [rate for _, rate in left], run.ended_converged)
 
 
 def _table(found: Sequence[Outcome], failed: Sequence[FailedRun]) -> Table:

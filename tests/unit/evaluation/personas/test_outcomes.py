@@ -133,6 +133,7 @@ def test_a_run_that_the_time_ended_sets_no_horizon_and_is_left_out() -> None:
     assert (found.seeds, found.timed, found.horizon) == ((0,), (0,), 20)
     assert found.restricted_sessions == (20,)
     assert [one.seed for one in found.left_out] == [1, 2]
+    assert len(found.run_curves) == 1, "of the run that counts"
     assert found.left_out[0].reason == "the time was over after 2 sessions, and 20 are compared"
     assert found.passed_after.value == pytest.approx(0.4), "nor is it an end to average"
 
@@ -183,7 +184,15 @@ def test_each_run_has_its_own_curve_to_its_own_end() -> None:
         ((0, 0.0), (2, 0.6), (3, 0.8)),
         ((0, 0.2), (2, 0.9)),
     ]
-    assert [one.converged for one in found.run_curves] == [False, True]
+    assert [one.ended_converged for one in found.run_curves] == [False, True]
+
+
+def test_a_run_goes_on_from_what_held_where_the_mean_ends() -> None:
+    sparse = run(measurements=[measured(0, 0), measured(4, 4), measured(8, 9)])
+    (found,) = outcomes([sparse])
+    (own,) = found.run_curves
+    assert own.after(6) == ((6, 0.4), (8, 0.9))
+    assert own.after(8) == ((8, 0.9),)
 
 
 def test_a_gateway_that_had_learnt_before_starts_its_curve_at_zero() -> None:
